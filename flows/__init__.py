@@ -1,0 +1,1 @@
+"""The Prefect flows, one line a stage, and the `millstream` command."""

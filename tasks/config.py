@@ -1,0 +1,352 @@
+"""The config: one frozen pydantic tree that names everything a run depends on."""
+
+import difflib
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from tasks.duration import Duration
+from tasks.errors import ConfigError
+
+# Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
+# so that an interrupted run goes on under other values of them.
+OPERATIONAL_FIELDS = frozenset(
+    {
+        "feed.cache",
+        "feed.memory_limit",
+        "feed.prefetch_batches",
+        "model.folder",
+        "train.checkpoint_every",
+        "train.keep_checkpoints",
+        "train.steps_per_call",
+        "distribute",
+        "evaluate.batch_size",
+        "tracking",
+    }
+)
+
+
+class Section(BaseModel):
+    """A group of fields; unknown names are refused, the docstring under a field is its description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DigitsSource(Section):
+    """The 1,797 handwritten digits, 8x8 pixels, that come with scikit-learn."""
+
+    kind: Literal["digits"] = "digits"
+
+
+class Splits(Section):
+    """The share of the examples in each split; the three add up to 1."""
+
+    train: float = Field(0.8, gt=0, lt=1)
+    """Share of examples to learn from."""
+    validation: float = Field(0.1, gt=0, lt=1)
+    """Share of examples that choose the best checkpoint."""
+    test: float = Field(0.1, gt=0, lt=1)
+    """Share of examples that are looked at once, at the end."""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> "Splits":
+        total = self.train + self.validation + self.test
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"train + validation + test must be 1, not {total:g}")
+        return self
+
+
+class DataConfig(Section):
+    """What the examples are and how they become shards; a change writes new shards."""
+
+    source: DigitsSource = DigitsSource()
+    """Where the examples come from."""
+    splits: Splits = Splits()
+    """Shares of the splits, stratified by class."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Decides the split of each example and its place in the shards."""
+    shard_size: ByteSize = Field(ByteSize(128 * 2**20), gt=0)
+    """Aimed-at size of one shard in bytes ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
+
+
+class FeedConfig(Section):
+    """How shards become global batches."""
+
+    global_batch_size: int = Field(64, gt=0)
+    """Examples in one optimizer update, over all replicas."""
+    block: int = Field(256, gt=0)
+    """Examples read in one run; blocks are shuffled. Smaller mixes better, larger reads faster."""
+    window: int = Field(16384, gt=0)
+    """Examples shuffled among each other in memory; at least five blocks, unless the split is smaller."""
+    last_batch: Literal["keep", "drop"] = "keep"
+    """What becomes of an epoch's short last batch: trained on exactly (padded and masked), or left out."""
+    cache: Literal["auto", "memory", "none"] = "auto"
+    """Whether decoded examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
+    memory_limit: ByteSize = Field(ByteSize(2 * 2**30), gt=0)
+    """Memory in bytes that window, cache and prefetch may take ('6 GB')."""
+    prefetch_batches: int = Field(4, ge=1)
+    """Global batches made ahead of the step that takes them."""
+
+
+class ModelConfig(Section):
+    """Which Keras model is built."""
+
+    build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """Import path 'module:function'; called as function(inputs, num_classes, **args), returns a keras.Model of logits."""
+    args: dict[str, JsonValue] = {}
+    """Further arguments of the build function."""
+    folder: str | None = None
+    """Folder put on the import path; default: the config's own folder."""
+
+
+class ConstantSchedule(Section):
+    """The learning rate stays as it is."""
+
+    kind: Literal["constant"] = "constant"
+
+
+class CosineSchedule(Section):
+    """The learning rate rises linearly during warm-up, then falls to zero along a half cosine."""
+
+    kind: Literal["cosine"] = "cosine"
+    warmup: Duration | None = None
+    """Length of the rise from zero; default: none."""
+
+
+class OptimizerConfig(Section):
+    """A Keras optimizer and its learning rate."""
+
+    name: Literal["sgd", "adam", "adamw", "lion"] = "adamw"
+    """Which of Keras's optimizers."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Step size for one optimizer update at its highest."""
+    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind")] = CosineSchedule()
+    """How the learning rate moves during training."""
+    args: dict[str, JsonValue] = {}
+    """Further arguments of the Keras optimizer, such as momentum or weight_decay."""
+
+
+class TrainConfig(Section):
+    """How long and by which rule the model learns."""
+
+    total: Duration = Duration(10, "epochs")
+    """Length of training."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Decides initial weights, order of examples and dropout masks."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """The update rule."""
+    clip_norm: float | None = Field(None, gt=0)
+    """Largest global norm of the gradient, taken after the sum over all replicas; default: no clipping."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Type of weights and activations; float64 is for proofs."""
+    deterministic: bool = True
+    """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
+    best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
+    """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    checkpoint_every: Duration = Duration(1, "epochs")
+    """Distance between checkpoints; there is always one at the end of an epoch too."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """Latest checkpoints kept, besides the best."""
+    steps_per_call: int = Field(64, ge=1)
+    """Steps in one call of the in-graph loop; a signal is answered between calls."""
+
+
+class OneDevice(Section):
+    """One replica: the first GPU, or the CPU."""
+
+    kind: Literal["one_device"] = "one_device"
+    hang_timeout_seconds: float = Field(300, gt=0)
+    """Longest silence of a worker before it counts as hung and is stopped."""
+
+
+class Mirrored(Section):
+    """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
+
+    kind: Literal["mirrored"] = "mirrored"
+    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
+    hang_timeout_seconds: float = Field(300, gt=0)
+    """Longest silence of a worker before it counts as hung and is stopped."""
+
+
+class EvaluateConfig(Section):
+    """On what the best checkpoint is judged."""
+
+    split: Literal["train", "validation", "test"] = "test"
+    """The split that is evaluated."""
+    batch_size: int = Field(256, gt=0)
+    """Examples in one forward pass over all replicas; padded and masked, so it changes no figure."""
+
+
+class ExportConfig(Section):
+    """What an exported model must prove before it gets its name."""
+
+    num_parity_examples: int = Field(256, gt=0)
+    """Real examples of the evaluated split that are sent through every signature."""
+    tolerance: float = Field(1e-5, gt=0)
+    """Largest allowed difference of a probability between the exported and the trained model."""
+
+
+class PromoteConfig(Section):
+    """How the exported model is registered."""
+
+    registered_name: str | None = Field(None, pattern=r"^[^/:%\"']+$")
+    """Name in the MLflow model registry; default: the config's name."""
+
+
+class TrackingConfig(Section):
+    """Where the MLflow run lives."""
+
+    uri: str | None = None
+    """MLflow tracking server or database; default: MLFLOW_TRACKING_URI, else mlflow.db in the workspace."""
+    experiment: str | None = Field(None, pattern=r"^[^/]+$")
+    """MLflow experiment; default: the config's name."""
+
+
+class Config(Section):
+    """A complete run."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """Name of the data set, the experiment and the model: lower case letters, digits, underscores."""
+    data: DataConfig = DataConfig()
+    feed: FeedConfig = FeedConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    distribute: Annotated[OneDevice | Mirrored, Field(discriminator="kind")] = Mirrored()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    export: ExportConfig = ExportConfig()
+    promote: PromoteConfig = PromoteConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the config as JSON without its operational fields: what decides the result of a run."""
+        return _without(self.model_dump(mode="json"), "")
+
+
+def load_config(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
+    """Returns the config in a YAML file with dotted overrides (`train.total=3 epochs`) laid over it.
+
+    The file's folder becomes `model.folder` unless that is set. Raises ConfigError with path, value, rule and fix of
+    everything that is wrong.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give the path of a config such as conf/digits.yaml") from error
+    tree = _parse_yaml(text, str(path))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: holds {type(tree).__name__}, not a mapping; begin with 'name: ...'")
+    return build_config(tree, overrides, folder=path.resolve().parent)
+
+
+def build_config(tree: dict[str, Any], overrides: list[str] | tuple[str, ...] = (), *, folder: Path | None = None) -> Config:
+    """Returns the config of a plain mapping with overrides; raises ConfigError like `load_config`."""
+    for override in overrides:
+        tree = _override(tree, override)
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(item, tree) for item in error.errors())) from None
+    if folder is not None and config.model.folder is None:
+        config = config.model_copy(update={"model": config.model.model_copy(update={"folder": str(folder)})})
+    return config
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
+    """Returns {dotted path: pydantic FieldInfo} of every field below `model`, groups included."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        found[prefix + name] = field
+        for section in _sections(field.annotation):
+            found |= fields_of(section, f"{prefix}{name}.")
+    return found
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated):
+        return [section for part in typing.get_args(annotation) for section in _sections(part)]
+    return []
+
+
+def _without(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
+    kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS}
+    return {key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, which plain YAML resolves silently."""
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key) for key, _ in node.value]  # type: ignore[no-untyped-call]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise yaml.MarkedYAMLError(problem=f"'{twice}' is given twice; keep one", problem_mark=node.start_mark)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not valid YAML: {error}") from None
+
+
+def _override(tree: dict[str, Any], override: str) -> dict[str, Any]:
+    path, equals, text = override.partition("=")
+    if not equals or not all(path.split(".")):
+        raise ConfigError(f"override {override!r}: must be key=value with a dotted key, such as train.total='3 epochs'")
+    head, _, rest = path.partition(".")
+    if not rest:
+        return tree | {head: _parse_yaml(text, f"override {override!r}")}
+    below = tree.get(head, {})
+    if not isinstance(below, dict):
+        raise ConfigError(f"override {override!r}: {head} is {below!r}, which has no fields")
+    if rest == "kind" and below.get("kind") not in (None, text):
+        below = {}  # the fields of the old kind mean nothing to the new one
+    return tree | {head: _override(below, f"{rest}={text}")}
+
+
+def _explain(item: Any, tree: dict[str, Any]) -> str:
+    """Returns one sentence for a pydantic error: path, value, rule, fix."""
+    known = fields_of(Config)
+    # A discriminated union puts the chosen kind into the path; the user's file has no such level.
+    path = ".".join(str(part) for part in _user_path(item["loc"], tree))
+    value = "" if item["type"] == "missing" else f"={item['input']!r}"
+    if item["type"] == "extra_forbidden":
+        parent, _, name = path.rpartition(".")
+        siblings = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == parent]
+        close = difflib.get_close_matches(name, siblings, n=1)
+        elsewhere = [key for key in known if key.rpartition(".")[2] == name]
+        fix = f"did you mean {close[0]}? " if close else f"did you mean {elsewhere[0]}? " if elsewhere else ""
+        return f"{path}{value}: no such field; {fix}{parent or 'a config'} has {', '.join(sorted(set(siblings)))}"
+    rule = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    field = known.get(path)
+    default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
+    plain = isinstance(default, (str, int, float, Duration)) and not isinstance(default, bool)
+    fix = f"the default is {default}" if plain else "correct it in the file or as key=value"
+    about = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
+    if item["type"] == "missing":
+        return f"{path}: is required but missing{about}; add it"
+    return f"{path}{value}: must be {rule.removeprefix('must be ')}{about}; {fix}"
+
+
+def _user_path(location: tuple[Any, ...], tree: Any) -> list[Any]:
+    path: list[Any] = []
+    for part in location:
+        if isinstance(tree, dict) and part not in tree and tree.get("kind") == part:
+            continue
+        path.append(part)
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return path

@@ -1,0 +1,1 @@
+"""Raw data to local disk: resumable, verified, never parsed."""

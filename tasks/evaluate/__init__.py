@@ -1,0 +1,1 @@
+"""Exact metrics of the best checkpoint, plots and the report."""

@@ -1,0 +1,1 @@
+"""The SavedModel: signatures, and parity before it gets its name."""

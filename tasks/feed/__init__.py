@@ -1,0 +1,1 @@
+"""Shards to tf.data: an order that is a function, a position that is a number."""

@@ -1,0 +1,142 @@
+"""Files: atomic directories with digests, and the locks that die with their process."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict
+
+from tasks.errors import DataError
+
+COMPLETED = "COMPLETED"
+
+
+class Record(BaseModel):
+    """What passes through a door: small, frozen, JSON; paths, counts and digests, never data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def write(self, path: Path) -> None:
+        """Writes the record as JSON, at once or not at all."""
+        write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Returns the record in a file; raises DataError if it is missing or not such a record."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: no readable {cls.__name__}: {error}") from error
+
+
+def digest_bytes(data: bytes) -> str:
+    """Returns the sha256 of `data` in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """Returns the sha256 of a file in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_json(value: Any) -> str:
+    """Returns the sha256 of a JSON value in hex, whatever the order of its keys."""
+    return digest_bytes(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+
+
+@contextmanager
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yields `<directory>.incomplete`, empty; if the block ends well, it is synced, renamed and marked COMPLETED.
+
+    If the block raises or the process dies, no reader ever trusts what was written: the next writer begins anew.
+    One writer at a time: hold a `lock`. An existing `directory` is replaced.
+    """
+    incomplete = directory.with_name(directory.name + ".incomplete")
+    shutil.rmtree(incomplete, ignore_errors=True)
+    incomplete.mkdir(parents=True)
+    yield incomplete
+    contents = {str(file.relative_to(incomplete)): _receipt(file) for file in sorted(incomplete.rglob("*")) if file.is_file()}
+    _sync_tree(incomplete)
+    shutil.rmtree(directory, ignore_errors=True)
+    os.replace(incomplete, directory)
+    _sync_directory(directory.parent)
+    write_atomic(directory / COMPLETED, json.dumps(contents, indent=1, sort_keys=True).encode())
+
+
+def is_completed(directory: Path) -> bool:
+    """Returns whether the directory was written to its end."""
+    return (directory / COMPLETED).is_file()
+
+
+def verify(directory: Path) -> None:
+    """Checks every file of a completed directory against its recorded size and sha256.
+
+    Raises DataError that names the first file that is missing, of another size or of other content.
+    """
+    if not is_completed(directory):
+        raise DataError(f"{directory}: has no {COMPLETED}: it was never written to its end; run the stage again")
+    try:
+        contents = json.loads((directory / COMPLETED).read_bytes())
+    except ValueError as error:
+        raise DataError(f"{directory / COMPLETED}: damaged ({error}); delete the directory and run again") from error
+    for name, receipt in contents.items():
+        file = directory / name
+        if not file.is_file():
+            raise DataError(f"{file}: missing; delete {directory} and run again")
+        if file.stat().st_size != receipt["size_bytes"]:
+            raise DataError(f"{file}: has {file.stat().st_size} bytes, not {receipt['size_bytes']}; delete {directory} and run again")
+        if digest_file(file) != receipt["sha256"]:
+            raise DataError(f"{file}: content has changed since it was written; delete {directory} and run again")
+
+
+@contextmanager
+def lock(path: Path, *, timeout_seconds: float = -1) -> Iterator[None]:
+    """Holds an exclusive lock that the kernel drops when this process ends, however it ends.
+
+    Waits for ever by default; raises TimeoutError after `timeout_seconds`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path, timeout=timeout_seconds):
+            yield
+    except Timeout as error:
+        raise TimeoutError(f"{path} is held by another process") from error
+
+
+def _receipt(file: Path) -> dict[str, Any]:
+    return {"size_bytes": file.stat().st_size, "sha256": digest_file(file)}
+
+
+def _sync_tree(directory: Path) -> None:
+    for path in [*directory.rglob("*"), directory]:
+        _sync_directory(path)  # fsync takes a file and a directory alike
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Raw data to TFRecord shards: plan, encode, write, verify. No TensorFlow here."""

@@ -1,0 +1,80 @@
+"""ShardManifest: what prepare hands on, and all that a reader may believe about shards."""
+
+from pathlib import Path
+from typing import Literal
+
+from tasks.files import Record
+
+MANIFEST = "manifest.json"
+OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
+
+
+class Feature(Record):
+    """One feature of an example as it is stored and as a model sees it."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["uint8", "int64"]
+    storage: Literal["raw_bytes", "int64_list"]
+    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; int64_list: as it is."""
+
+
+class Shard(Record):
+    """One TFRecord file."""
+
+    file: str
+    """Name inside the shard directory."""
+    num_examples: int
+    size_bytes: int
+    sha256: str
+    offsets: tuple[int, ...]
+    """Byte offset of every OFFSET_STRIDE-th record, the first included."""
+
+
+class SplitManifest(Record):
+    """One split: its shards in order, and its classes."""
+
+    num_examples: int
+    class_counts: tuple[int, ...]
+    """Examples of each class, in the order of the label map."""
+    shards: tuple[Shard, ...]
+
+
+class ShardManifest(Record):
+    """A set of shards, complete and verified."""
+
+    name: str
+    version: str
+    data_digest: str
+    """Digest of source, data config and format: the name of the directory, and part of a run's key."""
+    source_digest: str
+    """RawData.digest of what the examples were read from."""
+    seed: int
+    offset_stride: int
+    inputs: tuple[str, ...]
+    """Names of the features that go into the model."""
+    target: str
+    """Name of the label feature."""
+    id: str
+    """Name of the feature that identifies an example: its row in the source, int64."""
+    features: dict[str, Feature]
+    label_map: tuple[str, ...]
+    """Class names; the label is an index into it."""
+    splits: dict[str, SplitManifest]
+    code_version: str
+
+
+class Shards(Record):
+    """Where the shards of a run lie; crosses the door in place of the whole manifest."""
+
+    directory: Path
+    """data/<digest>/<name>/<version>/ in the workspace."""
+    data_digest: str
+    num_shards: int
+    num_examples: dict[str, int]
+    """Examples of each split."""
+    reused: bool
+    """True if they were there already and nothing was written."""
+
+    def manifest(self) -> ShardManifest:
+        """Returns the manifest; raises DataError if it cannot be read."""
+        return ShardManifest.read(self.directory / MANIFEST)

@@ -1,0 +1,1 @@
+"""The one MLflow run of a pipeline run."""

@@ -1,0 +1,1 @@
+"""The training loop: replica step, checkpoints, timing."""

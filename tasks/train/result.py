@@ -1,0 +1,28 @@
+"""TrainResult: what training hands on."""
+
+from pathlib import Path
+
+from tasks.files import Record
+
+
+class TrainResult(Record):
+    """A finished training."""
+
+    best_checkpoint: Path
+    last_checkpoint: Path
+    best_step: int
+    best_value: float
+    """Value of train.best_metric at the best checkpoint."""
+    num_steps: int
+    num_epochs: int
+    num_replicas: int
+    num_parameters: int
+    devices: tuple[str, ...]
+    examples_per_second: float
+    """Of the steps alone: compilation, validation and checkpoints left out."""
+    step_seconds_p50: float
+    step_seconds_p95: float
+    input_wait_fraction: float
+    """Share of the steps' time that was spent waiting for the feed."""
+    resumed_from_step: int
+    """0 for a training that began at the start."""
