@@ -96,7 +96,7 @@ class ModelConfig(Section):
     """Which Keras model is built."""
 
     build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """Import path 'module:function'; called as function(inputs, num_classes, **args), returns a keras.Model of logits."""
+    """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
     folder: str | None = None
@@ -237,14 +237,18 @@ def load_config(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); give the path of a config such as conf/digits.yaml") from error
+        raise ConfigError(
+            f"{path}: cannot be read ({error}); give the path of a config such as conf/digits.yaml"
+        ) from error
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not a mapping; begin with 'name: ...'")
     return build_config(tree, overrides, folder=path.resolve().parent)
 
 
-def build_config(tree: dict[str, Any], overrides: list[str] | tuple[str, ...] = (), *, folder: Path | None = None) -> Config:
+def build_config(
+    tree: dict[str, Any], overrides: list[str] | tuple[str, ...] = (), *, folder: Path | None = None
+) -> Config:
     """Returns the config of a plain mapping with overrides; raises ConfigError like `load_config`."""
     for override in overrides:
         tree = _override(tree, override)
@@ -277,7 +281,9 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 
 def _without(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
     kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS}
-    return {key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value for key, value in kept.items()}
+    return {
+        key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value for key, value in kept.items()
+    }
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -285,7 +291,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]  # type: ignore[no-untyped-call]
+    keys = [loader.construct_object(key) for key, _ in node.value]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise yaml.MarkedYAMLError(problem=f"'{twice}' is given twice; keep one", problem_mark=node.start_mark)

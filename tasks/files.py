@@ -77,7 +77,9 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     shutil.rmtree(incomplete, ignore_errors=True)
     incomplete.mkdir(parents=True)
     yield incomplete
-    contents = {str(file.relative_to(incomplete)): _receipt(file) for file in sorted(incomplete.rglob("*")) if file.is_file()}
+    contents = {
+        str(file.relative_to(incomplete)): _receipt(file) for file in sorted(incomplete.rglob("*")) if file.is_file()
+    }
     _sync_tree(incomplete)
     shutil.rmtree(directory, ignore_errors=True)
     os.replace(incomplete, directory)
@@ -105,8 +107,11 @@ def verify(directory: Path) -> None:
         file = directory / name
         if not file.is_file():
             raise DataError(f"{file}: missing; delete {directory} and run again")
-        if file.stat().st_size != receipt["size_bytes"]:
-            raise DataError(f"{file}: has {file.stat().st_size} bytes, not {receipt['size_bytes']}; delete {directory} and run again")
+        size_bytes = file.stat().st_size
+        if size_bytes != receipt["size_bytes"]:
+            raise DataError(
+                f"{file}: has {size_bytes} bytes, not {receipt['size_bytes']}; delete {directory} and run again"
+            )
         if digest_file(file) != receipt["sha256"]:
             raise DataError(f"{file}: content has changed since it was written; delete {directory} and run again")
 

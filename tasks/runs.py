@@ -109,7 +109,9 @@ def open_run(
     key = run_key(config, data_digest=data_digest, code_digest=code_digest)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with lock(workspace / "runs" / ".choose.lock"):
-        directory = _choose(workspace, config, key=key, data_digest=data_digest, run_id=run_id, flow_run_id=flow_run_id, fresh=fresh)
+        directory = _choose(
+            workspace, config, key=key, data_digest=data_digest, run_id=run_id, flow_run_id=flow_run_id, fresh=fresh
+        )
         held = lock(directory / "lock", timeout_seconds=0)
         try:
             held.__enter__()
@@ -123,8 +125,15 @@ def open_run(
         run = Run(directory, config)
         state = run.state()
         flow_runs = (*state.prefect_flow_run_ids, flow_run_id) if flow_run_id else state.prefect_flow_run_ids
-        run.update(status="running", host=socket.gethostname(), pid=os.getpid(), prefect_flow_run_ids=tuple(dict.fromkeys(flow_runs)))
-        write_atomic(directory / "config.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).encode())
+        run.update(
+            status="running",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            prefect_flow_run_ids=tuple(dict.fromkeys(flow_runs)),
+        )
+        write_atomic(
+            directory / "config.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).encode()
+        )
         try:
             yield run
         except Exception:
