@@ -1,0 +1,35 @@
+"""The shard writer: the file that TensorFlow's own writer makes, and true figures about it."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from tasks.files import digest_file
+from tasks.prepare.manifest import OFFSET_STRIDE
+from tasks.prepare.writer import RECORD_OVERHEAD, frame, write_shard
+
+RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
+
+
+def test_file_equals_that_of_tensorflows_writer(tmp_path: Path) -> None:
+    write_shard(tmp_path / "ours", RECORDS)
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "shard", RECORDS)
+    assert (shard.file, shard.num_examples) == ("shard", len(RECORDS))
+    assert shard.size_bytes == (tmp_path / "shard").stat().st_size
+    assert shard.size_bytes == sum(len(record) + RECORD_OVERHEAD for record in RECORDS)
+    assert shard.sha256 == digest_file(tmp_path / "shard")
+
+
+def test_a_record_starts_at_every_offset(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "shard", RECORDS)
+    data = (tmp_path / "shard").read_bytes()
+    assert len(shard.offsets) == 3
+    for index, offset in enumerate(shard.offsets):
+        assert data[offset:].startswith(frame(RECORDS[index * OFFSET_STRIDE]))
