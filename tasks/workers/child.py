@@ -1,0 +1,124 @@
+"""The child: one call of one function, in a process that was forked for it and ends with it."""
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tasks.errors import MillstreamError
+
+ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
+_PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
+
+
+@dataclass
+class _Current:
+    """What this process is doing; in a process that is no worker it stays as it is here."""
+
+    call: int = 0
+    reports: int | None = None
+    stop: bool = False
+
+
+_current = _Current()
+
+
+def progress(phase: str, **fields: Any) -> None:
+    """Tells the flow process how far the call has come, and that it is alive; does nothing outside a worker.
+
+    `fields` are JSON values; the whole message must stay below 4 KB.
+    """
+    if _current.reports is not None:
+        write_report(_current.reports, {"call": _current.call, "phase": phase, **fields})
+
+
+def stop_requested() -> bool:
+    """Returns whether this worker was asked to end: finish the step, write the checkpoint, return."""
+    return _current.stop
+
+
+def write_report(descriptor: int, report: dict[str, Any]) -> None:
+    """Writes one JSON line in one piece, so that children that share the pipe never mix theirs."""
+    line = json.dumps(report).encode() + b"\n"
+    assert len(line) <= select.PIPE_BUF, f"a report of {len(line)} bytes is not atomic: {line[:80]!r}"
+    # Without a reader the flow process is dead. SIGTERM is on its way; until then work goes on to its checkpoint.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(descriptor, line)
+
+
+def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
+    """Carries out a request of `tasks.workers.launch` and ends the process: 0 with a result, 1 with an error.
+
+    `reports`: where JSON lines go. `alive`: read end of a pipe that is at its end when the server is.
+    """
+    code = 1
+    try:
+        try:
+            _settle(request, reports, alive)
+            module, _, name = request["function"].partition(":")
+            function = getattr(importlib.import_module(module), name)
+            outcome = json.dumps({"result": function(**request["arguments"])})
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
+            traceback.print_exc()
+            outcome = json.dumps({"error": _describe(error)})
+        for start in range(0, len(outcome), _PART_LENGTH):
+            write_report(reports, {"call": request["call"], "part": outcome[start : start + _PART_LENGTH]})
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        code = 1
+        raise
+    finally:
+        # Not sys.exit: the stack below is the server's, and TensorFlow's threads make a slow and unsafe exit.
+        os._exit(code)
+
+
+def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
+    """Makes the forked copy of the server a process of its own: log, signals, environment, folder, import path."""
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+    _current.call, _current.reports = request["call"], reports
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the flow process's to answer
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    threading.Thread(target=_end_with_server, args=(alive,), daemon=True).start()
+
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["working_directory"])
+    sys.path[:0] = request["import_path"]
+
+
+def _on_sigterm(number: int, frame: Any) -> None:
+    if _current.stop:
+        os._exit(128 + number)
+    _current.stop = True
+
+
+def _end_with_server(alive: int) -> None:
+    os.read(alive, 1)  # nobody writes: it returns when the server, which holds the other end, is gone
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_GRACE_SECONDS)
+    os._exit(128 + signal.SIGTERM)
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    if isinstance(error, MillstreamError):
+        return {"mendable": type(error).__name__, "message": str(error)}
+    return {"message": "".join(traceback.format_exception_only(error)).strip()}

@@ -1,0 +1,104 @@
+"""Devices: which of them TensorFlow uses in this process, and the strategy that runs a step on them."""
+
+import ctypes
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tasks.config import Mirrored, OneDevice
+from tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# What a build for CUDA 12 (tensorflow[and-cuda]) loads at run time; the version of cuDNN is asked of the build.
+_CUDA_LIBRARIES = (
+    "libcuda.so.1",  # the driver
+    "libcudart.so.12",
+    "libcublas.so.12",
+    "libcublasLt.so.12",
+    "libcufft.so.11",
+    "libcusolver.so.11",
+    "libcusparse.so.12",
+    "libcupti.so.12",
+    "libnccl.so.2",
+)
+
+
+def open_strategy(distribute: OneDevice | Mirrored) -> "tf.distribute.Strategy":
+    """Returns the strategy, after TensorFlow's devices were configured for it; once in a process, before any op.
+
+    GPUs take memory as they need it. Without a GPU every replica is a logical device of the one CPU.
+    Raises ConfigError if more replicas are asked for than there are GPUs.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if isinstance(distribute, OneDevice):
+        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+    count = num_replicas(distribute.num_replicas, num_gpus=len(gpus))
+    if gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(count)])
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{index}" for index in range(count)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),  # the default packs gradients for links a CPU has not
+    )
+
+
+def num_replicas(requested: int | Literal["auto"], *, num_gpus: int) -> int:
+    """Returns how many replicas a mirrored strategy has; raises ConfigError if they are more than the GPUs."""
+    if requested == "auto":
+        return num_gpus or 2
+    if num_gpus and requested > num_gpus:
+        raise ConfigError(
+            f"distribute.num_replicas={requested}: only {num_gpus} GPUs are visible to TensorFlow; "
+            f"use at most {num_gpus}, or auto"
+        )
+    return requested
+
+
+def describe_devices() -> dict[str, Any]:
+    """Returns what TensorFlow finds here, as JSON.
+
+    `tensorflow` and `keras`: versions. `built_with_cuda`: whether this build can use GPUs. `devices`: names, GPUs with
+    their model. `missing_libraries`: sonames that this build needs for GPUs and that cannot be loaded.
+    """
+    import keras
+    import tensorflow as tf
+
+    build = tf.sysconfig.get_build_info()
+    built_with_cuda = bool(build["is_cuda_build"])
+    libraries = (*_CUDA_LIBRARIES, f"libcudnn.so.{build['cudnn_version']}") if built_with_cuda else ()
+    return {
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "built_with_cuda": built_with_cuda,
+        "devices": [_name(device) for device in tf.config.list_physical_devices()],
+        "missing_libraries": [library for library in libraries if not _loads(library)],
+    }
+
+
+def _name(device: Any) -> str:
+    import tensorflow as tf
+
+    name = device.name.removeprefix("/physical_device:")
+    model = tf.config.experimental.get_device_details(device).get("device_name") if name.startswith("GPU") else None
+    return f"{name} ({model})" if model else name
+
+
+def _loads(library: str) -> bool:
+    """Returns whether the library is found where TensorFlow looks: the system's path, then NVIDIA's Python packages."""
+    spec = find_spec("nvidia")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
+    candidates = [library, *(str(path) for folder in folders for path in folder.glob(f"*/lib/{library}"))]
+    for candidate in candidates:
+        try:
+            ctypes.CDLL(candidate)
+            return True
+        except OSError:
+            continue
+    return False

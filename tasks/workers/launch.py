@@ -1,0 +1,284 @@
+"""Launch: calls of functions in fresh child processes that have TensorFlow, from a process that has not.
+
+A server (`tasks.workers.server`) belongs to each process that calls: started on demand, ended with it.
+"""
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tasks import errors
+from tasks.errors import WorkerError
+from tasks.workers.child import ORPHAN_GRACE_SECONDS
+
+_IMPORT_TIMEOUT_SECONDS = 300.0
+_KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
+_POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
+_HINTS = {"SIGKILL": " (often the system's out-of-memory killer)"}
+
+
+def warm_up() -> None:
+    """Starts the server if there is none and returns at once, so that TensorFlow is imported during other work."""
+    _server.start()
+
+
+def call(
+    function: str,
+    arguments: dict[str, Any],
+    *,
+    log: Path,
+    environment: dict[str, str] | None = None,
+    import_path: Sequence[str] = (),
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+    hang_timeout_seconds: float = 300,
+    stop_grace_seconds: float = 10,
+) -> dict[str, Any]:
+    """Returns what `function` ('module:name') returned when it was called with `arguments` in a fresh child process.
+
+    Arguments and result are JSON. The child has the present environment and folder of this process with `environment`
+    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. `on_progress` gets what
+    the child gives to `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
+
+    Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
+    first stops the child: SIGTERM, `stop_grace_seconds`, SIGKILL.
+
+    Raises the child's own MillstreamError again; WorkerError if it failed otherwise, was killed, or reported nothing
+    for `hang_timeout_seconds`.
+    """
+    log = log.absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    this = _Call(function, log)
+    request = {
+        "call": this.number,
+        "function": function,
+        "arguments": arguments,
+        "environment": _environment() | (environment or {}),
+        "working_directory": os.getcwd(),
+        "import_path": [os.path.abspath(folder) for folder in import_path],
+        "log": str(log),
+    }
+    with _server.turn:
+        _server.start()
+        try:
+            _server.send(request)
+            _follow(this, on_progress, hang_timeout_seconds)
+        except _ServerGone as error:
+            raise WorkerError(f"{function} was lost: {error}; run it again") from None
+        except BaseException:
+            _stop(this, stop_grace_seconds)
+            raise
+    return this.result()
+
+
+def shut_down() -> None:
+    """Ends the server and what runs in it; a later call starts another."""
+    _server.end()
+
+
+@dataclass
+class _Call:
+    """One call, and what its child has reported."""
+
+    function: str
+    log: Path
+    number: int = field(default_factory=itertools.count(1).__next__)
+    begun: bool = False
+    ended: dict[str, Any] | None = None
+    """Exit code and signal of the child, once it is gone."""
+    text: str = ""
+    """Result or error in JSON, as far as it has come in."""
+
+    def take(self, report: dict[str, Any]) -> None:
+        self.begun = True
+        self.text += report.get("part", "")
+        if "exit" in report:
+            self.ended = report
+
+    def result(self) -> dict[str, Any]:
+        """Returns what the child returned, or raises what became of it."""
+        assert self.ended is not None
+        code, name = self.ended["exit"], self.ended["signal"]
+        if name is not None:
+            raise WorkerError(f"{self.function} was killed by {name}{_HINTS.get(name, '')}; see {self.log}")
+        outcome = json.loads(self.text) if self.text and code in (0, 1) else {}
+        if "error" in outcome:
+            error = outcome["error"]
+            if "mendable" in error:
+                raise getattr(errors, error["mendable"])(error["message"])
+            raise WorkerError(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
+        if code != 0 or not outcome:
+            raise WorkerError(
+                f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}"
+            )
+        result: dict[str, Any] = outcome["result"]
+        return result
+
+
+class _ServerGone(Exception):
+    """The server has ended and so have its children; says how it ended."""
+
+
+class _Server:
+    """The server process and the two pipes to it."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._unread = b""
+
+    def start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.end()
+        root = str(Path(__file__).parents[2])
+        environment = _environment()
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
+        self._process = subprocess.Popen(
+            # -P: a `tasks` in the present folder must not take the place of ours.
+            [sys.executable, "-P", "-m", "tasks.workers.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            bufsize=0,
+            env=environment,
+            start_new_session=True,  # a Ctrl-C in the terminal must reach this process only
+        )
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends a request; if the server is gone, `reports` tells."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[self._process.stdin.write(data) :]
+
+    def reports(self, call: int) -> Iterator[dict[str, Any]]:
+        """Yields what has come in about a call, after a short wait; raises _ServerGone.
+
+        The pipe is at its end when no child holds it any more either, so nothing of the call is left running.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if b"\n" not in self._unread and select.select([self._process.stdout], [], [], _POLL_SECONDS)[0]:
+            data = self._process.stdout.read(65536)
+            if not data:
+                raise _ServerGone(self._epitaph())
+            self._unread += data
+        while b"\n" in self._unread:
+            line, _, self._unread = self._unread.partition(b"\n")
+            report = json.loads(line)
+            if report["call"] == call:  # others are the last words of a call that was given up
+                yield report
+
+    def end(self) -> None:
+        process, log = self._process, self._log
+        self._process = self._log = None
+        self._unread = b""
+        if process is None:
+            return
+        _close(process.stdin, process.stdout)
+        try:
+            process.wait(ORPHAN_GRACE_SECONDS + 2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        finally:
+            _close(log)
+
+    def forget(self) -> None:
+        """In a fork of this process: gives up its copy of the pipes, whose last end is the server's sign to end."""
+        if self._process is not None:
+            _close(self._process.stdin, self._process.stdout, self._log)
+            self._process.returncode = 0  # not our child, so there is nothing to wait for
+        self.turn = threading.Lock()
+        self._process = self._log = None
+        self._unread = b""
+
+    def _epitaph(self) -> str:
+        assert self._process is not None
+        assert self._log is not None
+        code = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"the worker server was killed by {name}{_HINTS.get(name, '')}"
+        return f"the worker server ended with exit code {code}: {lines[-1] if lines else 'no message'}"
+
+
+_server = _Server()
+os.register_at_fork(after_in_child=_server.forget)
+atexit.register(shut_down)
+
+
+def _environment() -> dict[str, str]:
+    """Returns this process's environment as server and children get it."""
+    return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "KERAS_BACKEND": "tensorflow"}
+
+
+def _follow(this: _Call, on_progress: Callable[[dict[str, Any]], None] | None, hang_timeout_seconds: float) -> None:
+    """Returns when the child has ended; raises WorkerError if nothing is heard of it for too long."""
+    silent_until = time.monotonic() + _IMPORT_TIMEOUT_SECONDS
+    while this.ended is None:
+        for report in _server.reports(this.number):
+            silent_until = time.monotonic() + hang_timeout_seconds
+            this.take(report)
+            if "phase" in report and on_progress is not None:
+                on_progress(report)
+        if this.ended is None and time.monotonic() > silent_until:
+            if not this.begun:
+                raise WorkerError(
+                    f"{this.function} could not begin: importing TensorFlow took over {_IMPORT_TIMEOUT_SECONDS:g} s; "
+                    "see what else keeps this machine busy and run it again"
+                )
+            _server.send({"signal": this.number, "number": signal.SIGUSR1})  # faulthandler writes the stacks
+            raise WorkerError(
+                f"{this.function} made no progress for {hang_timeout_seconds:g} s and was stopped; the stacks of its "
+                f"threads are in {this.log}; if it may be silent so long, raise distribute.hang_timeout_seconds"
+            )
+
+
+def _stop(this: _Call, grace_seconds: float) -> None:
+    """Ends the child of a call and returns when it is gone; a second interrupt cuts the grace short."""
+    if not this.begun:
+        _server.end()  # it may still be importing; faster than to wait for that
+        return
+    try:
+        _signal(this, signal.SIGTERM, grace_seconds)
+    finally:
+        _signal(this, signal.SIGKILL, _KILL_TIMEOUT_SECONDS)
+        if this.ended is None:
+            _server.end()
+
+
+def _signal(this: _Call, number: int, timeout_seconds: float) -> None:
+    """Sends a signal to the child unless it has ended, and waits until it has or the time is up."""
+    if this.ended is None:
+        _server.send({"signal": this.number, "number": number})
+    deadline = time.monotonic() + timeout_seconds
+    with contextlib.suppress(_ServerGone):
+        while this.ended is None and time.monotonic() < deadline:
+            for report in _server.reports(this.number):
+                this.take(report)
+
+
+def _close(*files: IO[bytes] | None) -> None:
+    for file in files:
+        if file is not None:
+            file.close()

@@ -1,0 +1,78 @@
+"""The strategy has the replicas that the config asks for, or the config is refused."""
+
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+from tasks.errors import ConfigError
+from tasks.workers.devices import num_replicas
+
+
+@pytest.mark.parametrize(
+    ("distribute", "count"),
+    [
+        ({"kind": "one_device"}, 1),
+        ({"kind": "mirrored", "num_replicas": 1}, 1),
+        ({"kind": "mirrored", "num_replicas": 2}, 2),
+        ({"kind": "mirrored", "num_replicas": 4}, 4),
+    ],
+)
+def test_the_replicas_of_a_strategy_add_up(
+    workers: ModuleType, tmp_path: Path, distribute: dict[str, Any], count: int
+) -> None:
+    found = workers.call(
+        "worker_functions:sum_over_replicas",
+        {"distribute": distribute},
+        log=tmp_path / "log",
+        environment={"CUDA_VISIBLE_DEVICES": "-1"},  # the same claim on a machine with GPUs
+        import_path=[str(Path(__file__).parent)],
+    )
+    assert found == {
+        "num_replicas": count,
+        "sums": [count] * count,
+        "devices": [f"CPU:{index}" for index in range(count)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("requested", "num_gpus", "count"),
+    [("auto", 0, 2), ("auto", 1, 1), ("auto", 8, 8), (4, 0, 4), (1, 8, 1), (8, 8, 8)],
+)
+def test_auto_is_every_gpu_or_two_cpu_devices(requested: int | Literal["auto"], num_gpus: int, count: int) -> None:
+    assert num_replicas(requested, num_gpus=num_gpus) == count
+
+
+def test_more_replicas_than_gpus_are_refused_with_the_numbers() -> None:
+    with pytest.raises(ConfigError) as error:
+        num_replicas(4, num_gpus=2)
+    assert str(error.value) == (
+        "distribute.num_replicas=4: only 2 GPUs are visible to TensorFlow; use at most 2, or auto"
+    )
+
+
+def test_devices_are_described_without_a_gpu(workers: ModuleType, tmp_path: Path) -> None:
+    found = workers.call(
+        "tasks.workers.devices:describe_devices",
+        {},
+        log=tmp_path / "log",
+        environment={"CUDA_VISIBLE_DEVICES": "-1"},
+    )
+    assert found["tensorflow"] == version("tensorflow")
+    assert found["keras"] == version("keras")
+    assert found["devices"] == ["CPU:0"]
+    assert set(found["missing_libraries"]) <= {
+        "libcuda.so.1",
+        "libcudart.so.12",
+        "libcublas.so.12",
+        "libcublasLt.so.12",
+        "libcufft.so.11",
+        "libcusolver.so.11",
+        "libcusparse.so.12",
+        "libcupti.so.12",
+        "libnccl.so.2",
+        "libcudnn.so.9",
+    }
+    assert found["built_with_cuda"] or not found["missing_libraries"]
