@@ -2,9 +2,10 @@
 
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
 
 STATE = "state.json"
+_updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
 class RunState(Record):
@@ -25,8 +27,8 @@ class RunState(Record):
     id: str
     key: str
     data_digest: str
-    status: Literal["running", "failed", "killed", "finished"]
-    """`running` with a free lock means that its process died."""
+    status: Literal["open", "running", "failed", "killed", "finished"]
+    """`open`: some stages are done and none is running. `running` with a free lock: its process died."""
     created: str
     host: str
     pid: int
@@ -71,11 +73,16 @@ class Run:
         """Returns what state.json holds now."""
         return RunState.read(self.directory / STATE)
 
+    def finish(self) -> None:
+        """Writes into state.json that the whole pipeline is done: the run is never trained again."""
+        self.update(status="finished")
+
     def update(self, **changes: Any) -> RunState:
         """Changes fields of state.json and returns it; only the holder of the run's lock may call this."""
-        state = self.state().model_copy(update=changes)
-        state.write(self.directory / STATE)
-        return state
+        with _updating:
+            state = self.state().model_copy(update=changes)
+            state.write(self.directory / STATE)
+            return state
 
 
 def workspace_of(environment: dict[str, str] | None = None) -> Path:
@@ -99,52 +106,55 @@ def open_run(
     run_id: str | None = None,
     flow_run_id: str = "",
     fresh: bool = False,
+    trained: bool = False,
 ) -> Iterator[Run]:
     """Yields the run to go on with, its lock held: the named one, else the run of this Prefect flow run, else the
-    newest unfinished run of the same key, else a new one.
+    newest unfinished run of the same key, else a new one. With `trained` it is the named one or the newest of the same
+    key, finished or not, and never a new one.
 
-    The block's end writes the truth into state.json: finished, killed (an interrupt) or failed. Raises RunError if the
-    run is open in another process, unknown, or was begun with another config.
+    When the block raises, state.json says killed (an interrupt) or failed; it says finished once `run.finish()` was
+    called. Raises RunError if the run is open in another process, unknown, or was begun with another config.
     """
     key = run_key(config, data_digest=data_digest, code_digest=code_digest)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
-    with lock(workspace / "runs" / ".choose.lock"):
-        directory = _choose(
-            workspace, config, key=key, data_digest=data_digest, run_id=run_id, flow_run_id=flow_run_id, fresh=fresh
-        )
-        held = lock(directory / "lock", timeout_seconds=0)
-        try:
-            held.__enter__()
-        except TimeoutError:
-            state = RunState.read(directory / STATE)
-            raise RunError(
-                f"run {state.id} with this very config is being carried out on {state.host} by process {state.pid}; "
-                "wait for it, stop it, or begin another with --fresh"
-            ) from None
-    try:
-        run = Run(directory, config)
-        state = run.state()
-        flow_runs = (*state.prefect_flow_run_ids, flow_run_id) if flow_run_id else state.prefect_flow_run_ids
-        run.update(
-            status="running",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            prefect_flow_run_ids=tuple(dict.fromkeys(flow_runs)),
-        )
-        write_atomic(
-            directory / "config.yaml", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).encode()
-        )
+    with ExitStack() as held:
+        with lock(workspace / "runs" / ".choose.lock"):
+            same = [state for state in list_runs(workspace) if state.key == key]
+            chosen: Path | None
+            if run_id is not None:
+                chosen = _named(workspace, run_id, key=key, finished_too=trained)
+            else:
+                chosen = _newest(workspace, same, flow_run_id=flow_run_id, fresh=fresh, finished_too=trained)
+            if chosen is None and trained:
+                raise RunError(
+                    f"no run of this config (key {key}) in {workspace}; train one first with `millstream train`"
+                )
+            run = Run(chosen or _create(workspace / "runs", config.name, key=key, data_digest=data_digest), config)
+            try:
+                held.enter_context(lock(run.directory / "lock", timeout_seconds=0))
+            except TimeoutError:
+                state = run.state()
+                raise RunError(
+                    f"run {run.id} with this very config is being carried out on {state.host} by process {state.pid}; "
+                    "wait for it, stop it, or begin another with --fresh"
+                ) from None
+        before = run.state()
+        flow_runs = dict.fromkeys((*before.prefect_flow_run_ids, *([flow_run_id] if flow_run_id else [])))
+        run.update(status="running", host=socket.gethostname(), pid=os.getpid(), prefect_flow_run_ids=tuple(flow_runs))
+        resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+        write_atomic(run.directory / "config.yaml", resolved.encode())
+        status: str = before.status if before.status == "finished" else "open"
         try:
             yield run
         except Exception:
-            run.update(status="failed")
+            status = "failed" if before.status != "finished" else status
             raise
         except BaseException:  # KeyboardInterrupt, SystemExit, Prefect's TerminationSignal
-            run.update(status="killed")
+            status = "killed" if before.status != "finished" else status
             raise
-        run.update(status="finished")
-    finally:
-        held.__exit__(None, None, None)
+        finally:
+            if run.state().status == "running":
+                run.update(status=status)
 
 
 def list_runs(workspace: Path) -> list[RunState]:
@@ -153,13 +163,13 @@ def list_runs(workspace: Path) -> list[RunState]:
     return sorted(states, key=lambda state: (state.created, state.id), reverse=True)
 
 
-def find_run(workspace: Path, run_id: str) -> Run:
-    """Returns the run of an id with the config it was begun with; raises RunError that lists the known ids."""
+def find_run(workspace: Path, run_id: str, overrides: Sequence[str] = ()) -> Run:
+    """Returns the run of an id with the config it was begun with; raises RunError that lists the newest ids."""
     directory = workspace / "runs" / run_id
     if not (directory / STATE).is_file():
         known = ", ".join(state.id for state in list_runs(workspace)[:5]) or "none yet"
         raise RunError(f"no run {run_id!r} in {workspace}; the newest are: {known}")
-    return Run(directory, build_config(yaml.safe_load((directory / "config.yaml").read_text())))
+    return Run(directory, build_config(yaml.safe_load((directory / "config.yaml").read_text()), overrides))
 
 
 def is_free(directory: Path) -> bool:
@@ -171,33 +181,29 @@ def is_free(directory: Path) -> bool:
         return False
 
 
-def _choose(
-    workspace: Path, config: Config, *, key: str, data_digest: str, run_id: str | None, flow_run_id: str, fresh: bool
-) -> Path:
-    """Returns the directory of the run to go on with; makes one if there is none."""
-    runs = workspace / "runs"
-    if run_id is not None:
-        state = find_run(workspace, run_id).state()
-        if state.key != key:
-            raise ConfigError(
-                f"run {run_id} was begun with another config, data or model code (key {state.key}, now {key}); "
-                "give its own config, or begin a new run without --run"
-            )
-        if state.status == "finished":
-            raise RunError(f"run {run_id} is finished and is never trained again; begin a new one without --run")
-        return runs / run_id
-    same = [state for state in list_runs(workspace) if state.key == key]
+def _named(workspace: Path, run_id: str, *, key: str, finished_too: bool) -> Path:
+    run = find_run(workspace, run_id)
+    state = run.state()
+    if state.key != key:
+        raise ConfigError(
+            f"run {run_id} was begun with another config, data or model code (key {state.key}, now {key}); "
+            "give its own config, or begin a new run without --run"
+        )
+    if state.status == "finished" and not finished_too:
+        raise RunError(f"run {run_id} is finished and is never trained again; begin a new one with `millstream run`")
+    return run.directory
+
+
+def _newest(workspace: Path, same: list[RunState], *, flow_run_id: str, fresh: bool, finished_too: bool) -> Path | None:
+    """Returns the directory of the run to go on with among those of `same` key, newest first; None for a new one."""
     ours = [state for state in same if flow_run_id and flow_run_id in state.prefect_flow_run_ids]
-    unfinished = [state for state in same if state.status != "finished"]
-    if ours:
-        return runs / ours[0].id
-    if not fresh:
-        busy = [state for state in unfinished if not is_free(runs / state.id)]
-        if busy:
-            return runs / busy[0].id  # the caller finds its lock held and says by whom
-        if unfinished:
-            return runs / unfinished[0].id
-    return _create(runs, config.name, key=key, data_digest=data_digest)
+    if fresh and not ours:
+        return None
+    going = [state for state in same if state.status != "finished" or finished_too]
+    # One that is being carried out comes first: its lock is found held, and by whom is said.
+    busy = [state for state in going if not is_free(workspace / "runs" / state.id)]
+    found = [*ours, *busy, *going]
+    return workspace / "runs" / found[0].id if found else None
 
 
 def _create(runs: Path, name: str, *, key: str, data_digest: str) -> Path:
@@ -213,7 +219,7 @@ def _create(runs: Path, name: str, *, key: str, data_digest: str) -> Path:
         id=run_id,
         key=key,
         data_digest=data_digest,
-        status="running",
+        status="open",
         created=now.isoformat(timespec="milliseconds"),
         host=socket.gethostname(),
         pid=os.getpid(),

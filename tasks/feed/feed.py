@@ -1,0 +1,196 @@
+"""Feed: the shards of a split as tf.data, in an order that is a function of seed, epoch and manifest."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tasks.config import FeedConfig
+from tasks.errors import ConfigError
+from tasks.feed.blocks import cut_blocks, shuffle_blocks
+from tasks.feed.parse import parse_batch
+from tasks.prepare.manifest import ShardManifest
+
+READ_BUFFER_BYTES = 256 * 1024
+MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds whole runs of neighbours and hardly mixes them
+
+
+class Feed:
+    """Global batches of one split, padded to the replicas and cut into one slice for each.
+
+    An element is a dict of one replica's slice: the features by name ([b, ...]), `mask` ([b] bool, False for padding),
+    `first_row` ([] int64, place of its first row in the global batch) and `num_valid` ([] int64, examples in the whole
+    global batch). Replica r takes every element with number r modulo `num_replicas`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: ShardManifest,
+        split: str,
+        config: FeedConfig,
+        *,
+        seed: int,
+        num_replicas: int,
+    ) -> None:
+        """Plans the feed; raises ConfigError if the config does not fit the split. Reads nothing yet."""
+        self._directory, self._manifest, self._split = directory, manifest, manifest.splits[split]
+        self._config, self._seed, self._num_replicas = config, seed, num_replicas
+        self._blocks = cut_blocks(manifest, split, block=config.block)
+        self.num_examples = self._split.num_examples
+        self.global_batch_size = config.global_batch_size
+        rounded = math.floor if config.last_batch == "drop" else math.ceil
+        self.steps_per_epoch = rounded(self.num_examples / self.global_batch_size)
+        self._check(split)
+        self._names = (*manifest.inputs, manifest.target, manifest.id)
+        self._cached = config.cache == "memory" or (
+            config.cache == "auto" and self.decoded_bytes <= config.memory_limit / 2
+        )
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Size in bytes of the decoded examples of the split."""
+        features = [self._manifest.features[name] for name in (*self._manifest.inputs, self._manifest.target)]
+        return self.num_examples * sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in features)
+
+    def training(self, start_step: int) -> tf.data.Dataset:
+        """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
+        first_epoch, first_batch = divmod(start_step, self.steps_per_epoch)
+
+        def epochs() -> Iterator[tuple[int, int, int, np.ndarray]]:
+            yield self._epoch(first_epoch, first_batch)
+            epoch = first_epoch + 1
+            while True:
+                yield self._epoch(epoch, 0)
+                epoch += 1
+
+        return self._batches(epochs, shuffle=True)
+
+    def one_pass(self) -> tf.data.Dataset:
+        """Returns every example once, in storage order; the last batch is padded."""
+
+        def epochs() -> Iterator[tuple[int, int, int, np.ndarray]]:
+            yield 0, 0, 0, np.stack(self._blocks.columns(), axis=1)
+
+        return self._batches(epochs, shuffle=False)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Returns [num_examples] int64: rows of the split in the order in which an epoch shows them."""
+        rows = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).rows()
+        windows = np.split(rows, range(self._config.window, len(rows), self._config.window))
+        return np.concatenate([rows[self._permutation(len(rows), epoch, w).numpy()] for w, rows in enumerate(windows)])
+
+    def _epoch(self, epoch: int, batch: int) -> tuple[int, int, int, np.ndarray]:
+        """Returns an epoch from one batch on: (epoch, first window, examples to drop in it, blocks [n, 5])."""
+        window, drop = divmod(batch * self.global_batch_size, self._config.window)
+        blocks = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).start_at(window * self._config.window)
+        return epoch, window, drop, np.stack(blocks.columns(), axis=1)
+
+    def _batches(self, epochs: object, *, shuffle: bool) -> tf.data.Dataset:
+        scalar = tf.TensorSpec([], tf.int64)
+        plan = tf.data.Dataset.from_generator(
+            epochs, output_signature=(scalar, scalar, scalar, tf.TensorSpec([None, 5], tf.int64))
+        )
+        read, decode = self._in_memory() if self._cached else self._from_files()
+
+        def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
+            examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
+            if not shuffle:
+                return examples.batch(self.global_batch_size)
+
+            def permute(window: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+                mixed = tf.gather(batch, self._permutation(tf.shape(batch)[0], epoch, window))
+                return mixed[tf.where(window == first_window, drop, tf.zeros_like(drop)) :]
+
+            windows = examples.batch(self._config.window).enumerate(first_window).map(permute)
+            return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
+
+        batches = plan.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
+        return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
+
+    def _from_files(self) -> tuple[object, object]:
+        """Returns how to read a block from its shard, and how to decode a batch of records."""
+        files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
+
+        def read(block: tf.Tensor) -> tf.data.Dataset:
+            records = tf.raw_ops.TFRecordDatasetV2(
+                filenames=[files[block[0]]],
+                compression_type="",
+                buffer_size=READ_BUFFER_BYTES,
+                byte_offsets=[block[1]],
+            )
+            dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
+            return dataset.skip(block[2]).take(block[3])
+
+        return read, lambda records: parse_batch(records, self._manifest.features, self._names)
+
+    def _in_memory(self) -> tuple[object, object]:
+        """Returns how to read a block of row numbers, and how to look a batch of rows up in the decoded split."""
+        table = self._load()
+
+        def read(block: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.range(block[4], block[4] + block[3])
+
+        return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
+
+    def _load(self) -> dict[str, tf.Tensor]:
+        files = [str(self._directory / shard.file) for shard in self._split.shards]
+        parts = [
+            parse_batch(records, self._manifest.features, self._names)
+            for records in tf.data.TFRecordDataset(files, buffer_size=READ_BUFFER_BYTES).batch(4096)
+        ]
+        return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
+
+    def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
+        """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""
+        seed = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
+        return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
+
+    def _pad_and_slice(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns {name: [num_replicas, b, ...]}: zeros behind the last example make the slices even."""
+        replicas = self._num_replicas
+        rows = -(-self.global_batch_size // replicas)
+        num_valid = tf.shape(batch[self._manifest.id])[0]
+
+        def cut(column: tf.Tensor) -> tf.Tensor:
+            padding = [[0, rows * replicas - num_valid]] + [[0, 0]] * (len(column.shape) - 1)
+            return tf.reshape(tf.pad(column, padding), [replicas, rows, *column.shape[1:]])
+
+        return {name: cut(column) for name, column in batch.items()} | {
+            "mask": cut(tf.ones([num_valid], tf.bool)),
+            "first_row": tf.range(replicas, dtype=tf.int64) * rows,
+            "num_valid": tf.fill([replicas], tf.cast(num_valid, tf.int64)),
+        }
+
+    def _check(self, split: str) -> None:
+        config = self._config
+        if self.steps_per_epoch == 0:
+            raise ConfigError(
+                f"feed.global_batch_size={config.global_batch_size}: the {split} split has only {self.num_examples} "
+                "examples and feed.last_batch=drop leaves none; take a smaller batch or feed.last_batch=keep"
+            )
+        if config.window < self.num_examples and config.window < MIN_BLOCKS_PER_WINDOW * config.block:
+            raise ConfigError(
+                f"feed.window={config.window}: must hold at least {MIN_BLOCKS_PER_WINDOW} blocks of "
+                f"feed.block={config.block} to mix the {self.num_examples} examples; "
+                f"take at least {MIN_BLOCKS_PER_WINDOW * config.block}"
+            )
+        example_bytes = sum(shard.size_bytes for shard in self._split.shards) / self.num_examples
+        needed = min(config.window, self.num_examples) * example_bytes
+        if needed > config.memory_limit:
+            raise ConfigError(
+                f"feed.window={config.window} examples of {example_bytes / 1e3:.1f} KB need {needed / 1e9:.1f} GB, "
+                f"over feed.memory_limit={config.memory_limit / 1e9:.1f} GB; use at most "
+                f"{int(config.memory_limit / example_bytes)}, or raise the limit"
+            )
+
+
+def evaluation_feed(
+    directory: Path, manifest: ShardManifest, split: str, config: FeedConfig, *, batch_size: int, num_replicas: int
+) -> Feed:
+    """Returns the feed that shows each example of a split once, for validation and evaluation."""
+    settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep"})
+    return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas)

@@ -1,0 +1,13 @@
+"""Records: a few serialized examples of a split, as they lie in the shards."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from tasks.prepare.manifest import ShardManifest
+
+
+def first_records(directory: Path, manifest: ShardManifest, split: str, *, count: int) -> tf.Tensor:
+    """Returns [n] string: the first `count` tf.Examples of a split in storage order, all of them if there are fewer."""
+    files = [str(directory / shard.file) for shard in manifest.splits[split].shards]
+    return next(iter(tf.data.TFRecordDataset(files).take(count).batch(count)))

@@ -1,0 +1,132 @@
+"""The user's model: found by its import path, built, and looked at before it is trained."""
+
+import ast
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.config import ModelConfig
+from tasks.errors import ConfigError
+from tasks.files import digest_file, digest_json
+from tasks.prepare.manifest import ShardManifest
+
+if TYPE_CHECKING:
+    import keras
+
+# Stock layers whose result depends on the number of replicas, and what to use in their place.
+REPLICA_DEPENDENT = {
+    "BatchNormalization": "tasks.models.layers.SyncBatchNorm",
+    "Dropout": "tasks.models.layers.StatelessDropout",
+    "SpatialDropout1D": "tasks.models.layers.StatelessDropout",
+    "SpatialDropout2D": "tasks.models.layers.StatelessDropout",
+    "GaussianDropout": "tasks.models.layers.StatelessDropout",
+    "AlphaDropout": "tasks.models.layers.StatelessDropout",
+}
+
+
+def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
+    """Returns the model of `config.build` for the examples of `manifest`, its random layers numbered.
+
+    Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
+    Call it inside the strategy's scope.
+    """
+    import keras
+
+    from tasks.models.layers import number_random_layers
+
+    build = _import_build(config)
+    features = {name: manifest.features[name] for name in manifest.inputs}
+    inputs = {name: keras.Input(feature.shape, dtype=feature.dtype, name=name) for name, feature in features.items()}
+    num_classes = len(manifest.label_map)
+    try:
+        inspect.signature(build).bind(inputs, num_classes, **config.args)
+    except TypeError as error:
+        raise ConfigError(
+            f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
+            "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
+        ) from None
+    model = build(inputs, num_classes, **config.args)
+    if not isinstance(model, keras.Model):
+        raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
+    if model.output_shape != (None, num_classes):
+        raise ConfigError(
+            f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
+            f"it must be logits of shape (None, {num_classes}), one for each class"
+        )
+    for layer in model._flatten_layers():
+        better = REPLICA_DEPENDENT.get(type(layer).__name__)
+        if better and not getattr(layer, "synchronized", False):
+            logging.getLogger("millstream").warning(
+                "model layer %s (%s): its result depends on the number of replicas; %s does not",
+                *(layer.name, type(layer).__name__, better),
+            )
+    number_random_layers(model)
+    return model
+
+
+def code_digest(config: ModelConfig) -> str:
+    """Returns a digest of the source files that `config.build` is made of, without importing them.
+
+    They are its module and what that imports from the same folder tree; installed packages are left to the versions
+    that a run records. Raises ConfigError if the module is not found.
+    """
+    module = config.build.partition(":")[0]
+    path = [config.folder, *sys.path] if config.folder else sys.path
+    file = _find(module, path)
+    if file is None:
+        raise ConfigError(
+            f"model.build={config.build!r}: no module {module!r} in {config.folder} or the installed packages; "
+            "put the file beside the config or set model.folder"
+        )
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    files: dict[str, Path] = {}
+    _collect(module, root, files)
+    return digest_json({name: digest_file(file) for name, file in files.items()})
+
+
+def _import_build(config: ModelConfig) -> Callable[..., Any]:
+    module, _, function = config.build.partition(":")
+    if config.folder and config.folder not in sys.path:
+        sys.path.insert(0, config.folder)
+    try:
+        return getattr(importlib.import_module(module), function)
+    except ImportError as error:
+        raise ConfigError(
+            f"model.build={config.build!r}: cannot be imported: {error}; is model.folder right?"
+        ) from error
+    except AttributeError as error:
+        raise ConfigError(f"model.build={config.build!r}: {error}; name a function of that module") from error
+
+
+def _find(module: str, path: list[str]) -> Path | None:
+    """Returns the source file of a module without running its parent packages, as importlib.util.find_spec would."""
+    spec = None
+    for part in module.split("."):
+        spec = PathFinder.find_spec(part, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _collect(module: str, root: Path, files: dict[str, Path]) -> None:
+    """Adds to `files` the source of `module` and, below `root`, of all that it imports."""
+    file = _find(module, [str(root)])
+    if module in files or file is None or file.suffix != ".py":
+        return
+    files[module] = file
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                _collect(alias.name, root, files)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            for name in [base, *(f"{base}.{alias.name}" for alias in node.names)]:
+                _collect(name, root, files)

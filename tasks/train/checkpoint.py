@@ -1,0 +1,105 @@
+"""Checkpoints: every variable and the position, written whole or not at all, newest that verifies first."""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from tasks.errors import DataError, TrainingError
+from tasks.files import Record, atomic_directory, is_completed, verify
+
+if TYPE_CHECKING:
+    import keras
+
+VARIABLES = "variables.safetensors"
+POSITION = "position.json"
+logger = logging.getLogger("millstream")
+
+
+class Position(Record):
+    """How far a training has come; with the variables it is all that a resume needs."""
+
+    step: int = 0
+    """Optimizer steps done; the feed goes on with the batch of this number."""
+    epoch_loss_sum: float = 0.0
+    """Sum over the examples of this epoch so far of their batch's loss."""
+    epoch_num_correct: float = 0.0
+    epoch_num_examples: int = 0
+    best_step: int = 0
+    """0 until the first validation."""
+    best_value: float | None = None
+
+
+def place(directory: Path, step: int) -> Path:
+    """Returns where the checkpoint of a step lies, or would lie."""
+    return directory / f"{step:08d}"
+
+
+def save(directory: Path, variables: Sequence["keras.Variable"], position: Position) -> None:
+    """Writes the checkpoint of `position.step`, synced and marked COMPLETED."""
+    with atomic_directory(place(directory, position.step)) as beside:
+        save_file(_arrays(variables), beside / VARIABLES)
+        position.write(beside / POSITION)
+
+
+def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position:
+    """Loads the newest checkpoint that verifies into `variables` and returns its position, or the start's.
+
+    What does not verify is passed over, and said. Raises TrainingError if one verifies but belongs to other variables.
+    """
+    for saved in reversed(completed(directory)):
+        try:
+            verify(saved)
+        except DataError as error:
+            logger.warning("checkpoint passed over: %s", error)
+            continue
+        load(saved, variables)
+        return Position.read(saved / POSITION)
+    return Position()
+
+
+def load(saved: Path, variables: Sequence["keras.Variable"]) -> None:
+    """Loads a checkpoint into `variables`, which may be the first of those that were saved (a model's, without the
+    optimizer's). Raises TrainingError before anything is assigned if path, shape or dtype of one differs.
+    """
+    with safe_open(saved / VARIABLES, framework="numpy") as file:
+        stored = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+        for key in _keys(variables):
+            if key not in stored:
+                near = next((name for name in stored if name[:4] == key[:4]), "nothing")
+                raise TrainingError(
+                    f"{saved}: holds {near} where the model has {key}; the model or the optimizer was changed since: "
+                    "begin a new run with --fresh, or put the change back"
+                )
+        values = [file.get_tensor(key) for key in _keys(variables)]
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def completed(directory: Path) -> list[Path]:
+    """Returns the completed checkpoints, oldest first."""
+    return sorted(path for path in directory.glob("*") if path.name.isdigit() and is_completed(path))
+
+
+def prune(directory: Path, *, keep: int, best_step: int) -> None:
+    """Deletes all but the latest `keep` checkpoints and the best."""
+    for saved in completed(directory)[:-keep]:
+        if int(saved.name) != best_step:
+            shutil.rmtree(saved)
+
+
+def _arrays(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:
+    # ascontiguousarray makes a scalar one-dimensional, so it is told its shape again.
+    arrays = [np.asarray(variable.value) for variable in variables]
+    contiguous = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
+    return dict(zip(_keys(variables), contiguous, strict=True))
+
+
+def _keys(variables: Sequence["keras.Variable"]) -> list[str]:
+    """Place, path, shape and dtype: what has to agree before a value is loaded."""
+    return [f"{i:04d} {v.path} {tuple(v.shape)} {v.dtype}" for i, v in enumerate(variables)]

@@ -1,0 +1,59 @@
+"""Inference over a whole split: each example once, on all replicas."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tasks.feed.feed import Feed
+
+
+class Predictions(NamedTuple):
+    """One row an example, in storage order."""
+
+    ids: np.ndarray
+    """[n] int64, the examples' ids."""
+    labels: np.ndarray
+    """[n] int64."""
+    logits: np.ndarray
+    """[n, num_classes], in the model's own float type."""
+
+    def figures(self) -> dict[str, float]:
+        """Returns accuracy, and loss: the mean cross-entropy in nats, summed in float64."""
+        logits = self.logits.astype(np.float64)
+        log_sums = np.logaddexp.reduce(logits, axis=1)
+        losses = log_sums - np.take_along_axis(logits, self.labels[:, None], axis=1)[:, 0]
+        return {"accuracy": float(np.mean(logits.argmax(axis=1) == self.labels)), "loss": float(losses.mean())}
+
+
+class Predictor:
+    """Runs a model over a feed; traced once, used after every epoch."""
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy, model: keras.Model, feed: Feed, *, target: str, id: str
+    ) -> None:
+        self._strategy, self._target, self._id = strategy, target, id
+        self._batches = strategy.distribute_datasets_from_function(lambda _: feed.one_pass())
+        self._num_batches = feed.steps_per_epoch
+        names = tuple(model.input)
+
+        def replica(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+            return model({name: batch[name] for name in names}, training=False)
+
+        self._run = tf.function(lambda batch: strategy.run(replica, args=(batch,)), reduce_retracing=True)
+
+    def predict(self) -> Predictions:
+        """Returns the predictions of the model as it is now."""
+        ids, labels, logits = [], [], []
+        batches = iter(self._batches)
+        for _ in range(self._num_batches):
+            batch = next(batches)
+            mask = self._rows(batch["mask"])
+            ids.append(self._rows(batch[self._id])[mask])
+            labels.append(self._rows(batch[self._target])[mask])
+            logits.append(self._rows(self._run(batch))[mask])
+        return Predictions(np.concatenate(ids), np.concatenate(labels), np.concatenate(logits))
+
+    def _rows(self, value: tf.Tensor) -> np.ndarray:
+        return np.concatenate([part.numpy() for part in self._strategy.experimental_local_results(value)])

@@ -1,0 +1,154 @@
+"""The training loop, from the devices to the last checkpoint; runs in a worker process."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tasks import events
+from tasks.errors import TrainingError
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run, find_run
+from tasks.train import checkpoint
+from tasks.train.checkpoint import Position
+from tasks.train.result import TrainResult
+from tasks.train.setup import Setup, set_up
+from tasks.train.step import StepOutcomes, make_run_steps
+from tasks.train.timing import Timing
+from tasks.workers.child import progress, stop_requested
+
+logger = logging.getLogger("millstream")
+
+
+def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]:
+    """Returns the TrainResult of a run, as JSON: trains from its newest checkpoint, or the start, to `train.total`.
+
+    Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss or a
+    gradient is not finite or a signal asked to stop; the last good checkpoint stays in either case.
+    """
+    run = find_run(Path(workspace), run_id)
+    config = run.config.train
+    progress("start")
+    setup = set_up(run, Shards.model_validate(shards))
+    position = checkpoint.restore_newest(run.checkpoints, setup.variables)
+    resumed_from_step = position.step
+    if resumed_from_step:
+        progress("epoch", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
+
+    run_steps = make_run_steps(
+        setup.strategy,
+        setup.model,
+        setup.optimizer,
+        target=setup.target,
+        seed=config.seed,
+        clip_norm=config.clip_norm,
+        deterministic=config.deterministic,
+    )
+    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(resumed_from_step)))
+    timing = Timing()
+    progress("compile")
+
+    while position.step < setup.total_steps:
+        outcomes = run_steps(batches, tf.constant(_num_steps(setup, position.step, config.steps_per_call), tf.int32))
+        position = _advance(position, outcomes)
+        _refuse_non_finite(outcomes, position, setup)
+        timing.add(outcomes)
+        progress("step", step=position.step, total=setup.total_steps, **timing.figures())
+
+        done, stop = position.step == setup.total_steps, stop_requested()
+        ends_epoch = position.step % setup.feed.steps_per_epoch == 0
+        if ends_epoch or done:
+            position = _close_epoch(run, setup, position, timing)
+        if ends_epoch or done or stop or position.step % setup.checkpoint_every == 0:
+            progress("checkpoint", step=position.step)
+            checkpoint.save(run.checkpoints, setup.variables, position)
+            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, best_step=position.best_step)
+        if stop and not done:
+            raise TrainingError(
+                f"stopped by a signal at step {position.step} of {setup.total_steps}; "
+                "the checkpoint is saved, and the same command goes on from it"
+            )
+    return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _num_steps(setup: Setup, step: int, steps_per_call: int) -> int:
+    """Returns the steps of the next call: up to the next end of an epoch, checkpoint or the end of training."""
+    to_epoch = setup.feed.steps_per_epoch - step % setup.feed.steps_per_epoch
+    to_checkpoint = setup.checkpoint_every - step % setup.checkpoint_every
+    return min(steps_per_call, to_epoch, to_checkpoint, setup.total_steps - step)
+
+
+def _advance(position: Position, outcomes: StepOutcomes) -> Position:
+    """Returns the position after the steps that were applied."""
+    applied = int(outcomes.healthy.numpy().sum())
+    num_valid = outcomes.num_valid.numpy()[:applied]
+    return position.model_copy(
+        update={
+            "step": position.step + applied,
+            "epoch_loss_sum": position.epoch_loss_sum + float((outcomes.loss.numpy()[:applied] * num_valid).sum()),
+            "epoch_num_correct": position.epoch_num_correct + float(outcomes.num_correct.numpy()[:applied].sum()),
+            "epoch_num_examples": position.epoch_num_examples + int(num_valid.sum()),
+        }
+    )
+
+
+def _refuse_non_finite(outcomes: StepOutcomes, position: Position, setup: Setup) -> None:
+    """Raises TrainingError that names the first step whose loss or gradient is not finite; it was not applied."""
+    if bool(outcomes.healthy.numpy().all()):
+        return
+    epoch, batch = divmod(position.step, setup.feed.steps_per_epoch)
+    raise TrainingError(
+        f"step {position.step + 1} of {setup.total_steps} (epoch {epoch + 1}, batch {batch + 1}): loss or gradient is "
+        "not finite; nothing of it was applied or saved and the last checkpoint stays; "
+        "try a lower train.optimizer.learning_rate or train.clip_norm=1.0"
+    )
+
+
+def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> Position:
+    """Validates, writes the epoch's figures to the run's events, and returns the position with the best so far."""
+    progress("evaluate", step=position.step)
+    figures = setup.validation.predict().figures()
+    metrics = {
+        "epoch": position.step / setup.feed.steps_per_epoch,
+        "loss": position.epoch_loss_sum / position.epoch_num_examples,
+        "accuracy": position.epoch_num_correct / position.epoch_num_examples,
+        **{f"val_{name}": value for name, value in figures.items()},
+        "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
+        **{f"perf/{name}": value for name, value in timing.figures().items()},
+    }
+    events.append(run.events, metrics, step=position.step)
+    shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
+    progress("epoch", line=f"epoch {metrics['epoch']:g}: {shown}")
+    value = metrics[run.config.train.best_metric]
+    sign = -1 if run.config.train.best_metric == "val_loss" else 1
+    is_best = not math.isnan(value) and (position.best_value is None or sign * value > sign * position.best_value)
+    best = {"best_step": position.step, "best_value": value} if is_best else {}
+    return position.model_copy(
+        update={"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0, **best}
+    )
+
+
+def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) -> TrainResult:
+    if position.best_value is None:
+        raise TrainingError(f"{run.config.train.best_metric} was never a number; no checkpoint can be called the best")
+    # From the events, not from this process: the last steps may have been another's, before a kill.
+    perf = {
+        name.removeprefix("perf/"): values[max(values)]
+        for name, values in events.history(run.events).items()
+        if name.startswith("perf/")
+    }
+    return TrainResult(
+        best_checkpoint=checkpoint.place(run.checkpoints, position.best_step),
+        last_checkpoint=checkpoint.place(run.checkpoints, position.step),
+        best_step=position.best_step,
+        best_value=position.best_value,
+        num_steps=position.step,
+        num_epochs=-(-position.step // setup.feed.steps_per_epoch),
+        num_replicas=setup.strategy.num_replicas_in_sync,
+        num_parameters=setup.model.count_params(),
+        devices=tuple(setup.strategy.extended.worker_devices),
+        resumed_from_step=resumed_from_step,
+        **perf,
+    )

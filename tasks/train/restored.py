@@ -1,0 +1,26 @@
+"""The restored model: the run's model with the weights of one of its checkpoints."""
+
+from pathlib import Path
+
+import keras
+
+from tasks.files import verify
+from tasks.models.build import build_model
+from tasks.prepare.manifest import ShardManifest
+from tasks.runs import Run
+from tasks.train import checkpoint
+from tasks.train.setup import set_precision_and_seeds
+
+
+def restored_model(run: Run, manifest: ShardManifest, saved: Path) -> keras.Model:
+    """Returns the run's model in the run's precision, with the weights of the checkpoint `saved`.
+
+    Call it in the strategy's scope and before another model is built: a checkpoint knows its variables by the names
+    that Keras counts up in a process. Raises DataError if the checkpoint is damaged, TrainingError if it is another
+    model's.
+    """
+    verify(saved)
+    set_precision_and_seeds(run.config.train)
+    model = build_model(run.config.model, manifest)
+    checkpoint.load(saved, model.variables)
+    return model

@@ -1,0 +1,91 @@
+"""Setup: everything that a training needs, made from the run's config and the shards."""
+
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from tasks.config import CosineSchedule, TrainConfig
+from tasks.duration import Duration
+from tasks.feed.feed import Feed, evaluation_feed
+from tasks.models.build import build_model
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run
+from tasks.train.inference import Predictor
+from tasks.train.optimizer import build_optimizer
+from tasks.workers.devices import open_strategy
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parts of one training; durations are resolved to steps."""
+
+    strategy: tf.distribute.Strategy
+    feed: Feed
+    model: keras.Model
+    optimizer: keras.optimizers.Optimizer
+    validation: Predictor
+    target: str
+    total_steps: int
+    checkpoint_every: int
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All that a checkpoint holds: weights, statistics and seeds of the model, then the optimizer's."""
+        return [*self.model.variables, *self.optimizer.variables]
+
+
+def set_up(run: Run, shards: Shards) -> Setup:
+    """Returns the parts of a run's training; raises ConfigError if the config does not fit data or machine.
+
+    It configures the process's devices: call it once, before any other TensorFlow operation.
+    """
+    config, manifest = run.config, shards.manifest()
+    strategy = open_strategy(config.distribute)
+    num_replicas = strategy.num_replicas_in_sync
+    set_precision_and_seeds(config.train)
+    feed = Feed(shards.directory, manifest, "train", config.feed, seed=config.train.seed, num_replicas=num_replicas)
+
+    def steps(duration: Duration) -> int:
+        return duration.steps(
+            num_examples=feed.num_examples,
+            global_batch_size=feed.global_batch_size,
+            steps_per_epoch=feed.steps_per_epoch,
+        )
+
+    total_steps = steps(config.train.total)
+    schedule = config.train.optimizer.schedule
+    warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
+    with strategy.scope():
+        model = build_model(config.model, manifest)
+        optimizer = build_optimizer(
+            config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
+        )
+        optimizer.build(model.trainable_variables)
+    validation = evaluation_feed(
+        shards.directory,
+        manifest,
+        "validation",
+        config.feed,
+        batch_size=config.evaluate.batch_size,
+        num_replicas=num_replicas,
+    )
+    return Setup(
+        strategy=strategy,
+        feed=feed,
+        model=model,
+        optimizer=optimizer,
+        validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
+        target=manifest.target,
+        total_steps=total_steps,
+        checkpoint_every=steps(config.train.checkpoint_every),
+    )
+
+
+def set_precision_and_seeds(config: TrainConfig) -> None:
+    """Sets this process's float type, seeds and choice of kernels; call it before a model is built."""
+    keras.config.set_floatx(config.precision)
+    keras.config.set_dtype_policy(config.precision)
+    keras.utils.set_random_seed(config.seed)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()

@@ -1,0 +1,65 @@
+"""The training stage as the flow process sees it: done already, or a worker is asked."""
+
+import logging
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tasks.errors import DataError
+from tasks.files import verify
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run
+from tasks.train.result import TrainResult
+from tasks.workers import launch
+
+RESULT = "train.json"
+logger = logging.getLogger("millstream")
+
+
+def train(run: Run, shards: Shards) -> TrainResult:
+    """Returns the result of the run's training; what a run has trained to its end is never trained again.
+
+    Raises what the worker raised (ConfigError, TrainingError), or WorkerError if it was lost.
+    """
+    if (run.directory / RESULT).is_file():
+        result = find_result(run)
+        logger.info("train: done already, best step %d", result.best_step)
+        return result
+    with Progress(
+        TextColumn("train"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} steps  {task.description}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not Console(stderr=True).is_terminal,
+        transient=True,
+    ) as bar:
+        shown = bar.add_task("starts", total=None)
+
+        def show(message: dict[str, Any]) -> None:
+            if message["phase"] == "step":
+                rate = f"{message['examples_per_second']:,.0f} examples/s"
+                bar.update(shown, completed=message["step"], total=message["total"], description=rate)
+            elif message["phase"] == "epoch":
+                logger.info("train: %s", message["line"])
+
+        answer = launch.call(
+            "tasks.train.loop:train",
+            {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
+            log=run.logs / "train.log",
+            on_progress=show,
+            hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+        )
+    result = TrainResult.model_validate(answer)
+    result.write(run.directory / RESULT)
+    return result
+
+
+def find_result(run: Run) -> TrainResult:
+    """Returns the result of a run that was trained to its end; raises DataError if it was not, or is damaged."""
+    if not (run.directory / RESULT).is_file():
+        raise DataError(f"run {run.id} was not trained to its end; go on with `millstream train` or `millstream run`")
+    result = TrainResult.read(run.directory / RESULT)
+    verify(result.best_checkpoint)
+    return result

@@ -1,0 +1,120 @@
+"""The replica step: forward, backward, one sum over the replicas, finite check, clip, apply; and the loop round it."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tasks.models.rows import ReplicaRows, replica_rows
+
+
+class StepOutcomes(NamedTuple):
+    """What `num_steps` steps have to say; every array is [num_steps]."""
+
+    loss: tf.Tensor
+    """Mean loss of the global batch, regularisation included."""
+    num_correct: tf.Tensor
+    num_valid: tf.Tensor
+    """int64, examples in the global batch."""
+    healthy: tf.Tensor
+    """bool; False from the first step on whose loss or gradient is not finite: none of them was applied."""
+    wait_seconds: tf.Tensor
+    """float64, from asking for the batch to having it on the replicas."""
+    seconds: tf.Tensor
+    """float64, the whole step."""
+
+
+def make_run_steps(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    *,
+    target: str,
+    seed: int,
+    clip_norm: float | None,
+    deterministic: bool,
+) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
+    """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
+
+    `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
+    depend on how a training is cut into calls.
+    """
+    variables = model.trainable_variables
+    num_replicas = strategy.num_replicas_in_sync
+    float_type = keras.config.floatx()
+    clock = _host_clock if deterministic else tf.timestamp
+
+    def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct."""
+        labels, mask = batch[target], batch["mask"]
+        step = tf.cast(optimizer.iterations, tf.int64)
+        rows = ReplicaRows(seed, step, batch["first_row"], mask, num_replicas)
+        with tf.GradientTape() as tape:
+            with replica_rows(rows):
+                logits = model({name: batch[name] for name in model.input}, training=True)
+            losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
+            # the mean over the global batch, however the rows are spread.
+            mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
+            if model.losses:
+                mine += tf.add_n(model.losses) / num_replicas
+        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
+        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        # The figures ride along with the gradients: one reduction a step.
+        terms = [*(tf.convert_to_tensor(g) for g in tape.gradient(mine, variables)), mine, num_correct]
+        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
+        return sums, loss, num_correct
+
+    def apply(sums: list[tf.Tensor]) -> None:
+        if clip_norm is not None:
+            sums, _ = tf.clip_by_global_norm(sums, clip_norm)
+        optimizer.apply(sums, variables)
+
+    def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        sums, loss, num_correct = strategy.run(gradients, args=(batch,))
+        first = strategy.experimental_local_results  # after the sum every replica holds the same
+        finite = tf.math.is_finite(tf.linalg.global_norm([first(s)[0] for s in sums])) & tf.math.is_finite(
+            first(loss)[0]
+        )
+        healthy &= finite
+        # Outside the replicas: a condition round Keras's merge_call inside one cannot be traced.
+        tf.cond(healthy, lambda: strategy.run(apply, args=(sums,)), lambda: None)
+        return first(loss)[0], first(num_correct)[0], healthy
+
+    @tf.function(reduce_retracing=True)
+    def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
+        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(float_type)]
+        healthy, done = tf.constant(True), clock()
+        for i in tf.range(num_steps):
+            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+            asked = done
+            with tf.control_dependencies([asked]):
+                batch = next(iterator)
+            parts = [part for value in batch.values() for part in strategy.experimental_local_results(value)]
+            with tf.control_dependencies(parts):
+                begun = clock()
+            num_valid = strategy.experimental_local_results(batch["num_valid"])[0]
+            with tf.control_dependencies([begun]):
+                loss, num_correct, healthy = step(batch, healthy)
+            with tf.control_dependencies([loss, healthy]):
+                done = clock()
+            values = (loss, num_correct, num_valid, healthy, begun - asked, done - asked)
+            columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
+        return StepOutcomes(*(column.stack() for column in columns))
+
+    return run_steps
+
+
+def _host_clock() -> tf.Tensor:
+    """Returns [] float64 seconds; TensorFlow refuses its own clock while only deterministic kernels are allowed.
+
+    30 microseconds a call, which is why tf.timestamp is taken where it may be.
+    """
+    seconds = tf.numpy_function(time.perf_counter, [], tf.float64)
+    return tf.ensure_shape(seconds, [])
+
+
+def _dtypes(float_type: str) -> tuple[object, ...]:
+    return (float_type, float_type, tf.int64, tf.bool, tf.float64, tf.float64)

@@ -1,0 +1,105 @@
+"""Fixtures for all tests."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from tasks.config import Config, build_config, load_config
+from tasks.download.download import download
+from tasks.evaluate.report import EvalReport
+from tasks.evaluate.stage import evaluate
+from tasks.export.manifest import ExportManifest
+from tasks.export.stage import export
+from tasks.models.build import code_digest
+from tasks.prepare.manifest import Shards
+from tasks.prepare.prepare import prepare
+from tasks.runs import Run, open_run
+from tasks.train.result import TrainResult
+from tasks.train.stage import train
+from tasks.workers import launch
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[ModuleType]:
+    """tasks.workers.launch with its server started; one server for all tests, so that TensorFlow is imported once.
+
+    `workers.call("module:function", {...}, log=tmp_path / "log", import_path=[the folder of module])`.
+    """
+    launch.warm_up()
+    yield launch
+    launch.shut_down()
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The digits as shards in a workspace of their own, and their config."""
+
+    workspace: Path
+    config: Config
+    shards: Shards
+
+    def run(self, *overrides: str) -> Run:
+        """Returns a new run of the digits with overrides, not yet trained."""
+        config = build_config(self.config.model_dump(mode="json"), overrides)
+        digest = code_digest(config.model)
+        with open_run(
+            self.workspace, config, data_digest=self.shards.data_digest, code_digest=digest, fresh=True
+        ) as run:
+            return run
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
+    """The real digits, downloaded and prepared once; tests make runs in it but never change the shards."""
+    workspace = tmp_path_factory.mktemp("digits")
+    config = load_config(Path(__file__).parent.parent / "conf" / "digits.yaml")
+    raw = download(config.data, workspace)
+    return Digits(workspace, config, prepare(config.name, config.data, raw, workspace))
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run of the digits that was trained, for two epochs on two replicas."""
+
+    run: Run
+    shards: Shards
+    result: TrainResult
+
+    def copy(self, run_id: str, *overrides: str) -> "TrainedRun":
+        """Returns a copy that a test may spoil, without a report or an exported model; `overrides` are operational."""
+        directory = self.run.directory.with_name(run_id)
+        shutil.copytree(self.run.directory, directory, ignore=shutil.ignore_patterns(self.run.report.name))
+        config = build_config(self.run.config.model_dump(mode="json"), overrides)
+        (directory / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+        run = Run(directory, config)
+        best = run.checkpoints / self.result.best_checkpoint.name
+        return TrainedRun(run, self.shards, self.result.model_copy(update={"best_checkpoint": best}))
+
+
+@pytest.fixture(scope="session")
+def trained_run(digits: Digits, workers: ModuleType) -> TrainedRun:
+    """A run trained once for all tests; its evaluation batches are of 50, so that the last of 180 examples is short."""
+    run = digits.run(
+        "train.total=2 epochs",
+        "train.optimizer.schedule.kind=constant",
+        "distribute.num_replicas=2",
+        "evaluate.batch_size=50",
+    )
+    return TrainedRun(run, digits.shards, train(run, digits.shards))
+
+
+@pytest.fixture(scope="session")
+def report(trained_run: TrainedRun) -> EvalReport:
+    """The report of `trained_run`."""
+    return evaluate(trained_run.run, trained_run.shards, trained_run.result)
+
+
+@pytest.fixture(scope="session")
+def exported(trained_run: TrainedRun, report: EvalReport) -> ExportManifest:
+    """The exported model of `trained_run`."""
+    return export(trained_run.run, trained_run.shards, trained_run.result, report)

@@ -1,0 +1,73 @@
+"""A training that was interrupted ends like one that was not."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks import events
+from tasks.errors import TrainingError, WorkerError
+from tasks.files import digest_file
+
+# 23 steps an epoch: checkpoints at 10, 20, 23, 30, 40, 46, ... of which 30 lies in the middle of an epoch.
+SHORT = ("train.total=3 epochs", "train.checkpoint_every=10 steps", "train.steps_per_call=8")
+
+
+def last_digest(result):
+    return digest_file(Path(result["last_checkpoint"]) / "variables.safetensors")
+
+
+@pytest.fixture(scope="module")
+def unbroken(trainer):
+    run = trainer.run(*SHORT)
+    return run, trainer.train(run)
+
+
+def test_a_run_killed_in_mid_epoch_ends_bit_equal(trainer, unbroken):
+    run = trainer.run(*SHORT)
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        trainer.call("train_functions:train_and_die", run, step=30)
+    result = trainer.train(run)
+    assert 30 <= result["resumed_from_step"] < 46
+    assert last_digest(result) == last_digest(unbroken[1])
+    assert result["best_step"] == unbroken[1]["best_step"]
+    history, expected = events.history(run.events), events.history(unbroken[0].events)
+    for metric in ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"):
+        assert history[metric] == expected[metric]
+
+
+def test_other_calls_and_checkpoints_change_nothing(trainer, unbroken):
+    result = trainer.train(trainer.run(*SHORT, "train.checkpoint_every=7 steps", "train.steps_per_call=5"))
+    assert last_digest(result) == last_digest(unbroken[1])
+
+
+def test_reading_from_files_instead_of_memory_changes_nothing(trainer, unbroken):
+    assert last_digest(trainer.train(trainer.run(*SHORT, "feed.cache=none"))) == last_digest(unbroken[1])
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said(trainer, unbroken):
+    run = trainer.run(*SHORT, "train.keep_checkpoints=5")
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        trainer.call("train_functions:train_and_die", run, step=46)
+    newest = sorted(path for path in run.checkpoints.iterdir() if path.name.isdigit())[-1]
+    (newest / "variables.safetensors").write_bytes(b"")
+    result = trainer.train(run)
+    assert (
+        result["resumed_from_step"] == 40
+        if newest.name == "00000046"
+        else result["resumed_from_step"] < int(newest.name)
+    )
+    assert f"{newest}/variables.safetensors: has 0 bytes" in (run.logs / "train.log").read_text()
+    assert last_digest(result) == last_digest(unbroken[1])
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_not_half_loaded(trainer, unbroken):
+    run = trainer.run(*SHORT, "train.optimizer.name=sgd")
+    run.checkpoints.symlink_to(unbroken[0].checkpoints)
+    with pytest.raises(TrainingError, match="the model or the optimizer was changed"):
+        trainer.train(run)
+
+
+def test_a_step_that_is_not_finite_stops_the_run_by_name_and_saves_nothing_of_it(trainer):
+    run = trainer.run(*SHORT, "model.build=models_for_tests:exploding", "model.args={}")
+    with pytest.raises(TrainingError, match=r"step \d+ of 69 \(epoch \d, batch \d+\): loss or gradient is not finite"):
+        trainer.train(run)

@@ -1,0 +1,58 @@
+"""What tests of training run in a worker process."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from tasks.prepare.manifest import Shards
+from tasks.runs import find_run
+from tasks.train.checkpoint import place
+from tasks.train.loop import train
+from tasks.train.setup import set_up
+from tasks.train.step import make_run_steps
+
+
+def train_and_die(workspace, run_id, shards, step):
+    """Trains until the checkpoint of `step` stands, then is killed like by `kill -9`."""
+    checkpoint = place(find_run(Path(workspace), run_id).checkpoints, step)
+
+    def kill():
+        while not (checkpoint / "COMPLETED").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    return train(workspace, run_id, shards)
+
+
+def count_reductions(workspace, run_id, shards):
+    """Returns how many sums over replicas the graph of the training step holds, by what is summed."""
+    import tensorflow as tf
+
+    setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
+    run_steps = make_run_steps(
+        setup.strategy,
+        setup.model,
+        setup.optimizer,
+        target=setup.target,
+        seed=0,
+        clip_norm=None,
+        deterministic=True,
+    )
+    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
+    graph = run_steps.get_concrete_function(batches, tf.constant(1)).graph.as_graph_def()
+    nodes = [
+        node
+        for function in [graph, *graph.library.function]
+        for node in getattr(function, "node", None) or function.node_def
+    ]
+    replicas = setup.strategy.num_replicas_in_sync
+    sums = [node for node in nodes if node.op == "AddN" and node.attr["N"].i == replicas]
+    return {
+        "variables": len(setup.model.trainable_variables),
+        "sums": len(sums),
+        "operations": dict(Counter(node.op for node in nodes)),
+    }
