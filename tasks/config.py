@@ -1,8 +1,6 @@
 """The config: one frozen pydantic tree that names everything a run depends on."""
 
-import difflib
-import types
-import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +9,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, Validati
 
 from tasks.duration import Duration
 from tasks.errors import ConfigError
+from tasks.schema import explain
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -56,7 +55,7 @@ class Splits(Section):
     def _add_up(self) -> "Splits":
         total = self.train + self.validation + self.test
         if abs(total - 1) > 1e-9:
-            raise ValueError(f"train + validation + test must be 1, not {total:g}")
+            raise ValueError(f"must be shares that add up to 1, not {total:g}")
         return self
 
 
@@ -173,6 +172,9 @@ class Mirrored(Section):
     """Longest silence of a worker before it counts as hung and is stopped."""
 
 
+Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind")]
+
+
 class EvaluateConfig(Section):
     """On what the best checkpoint is judged."""
 
@@ -216,7 +218,7 @@ class Config(Section):
     feed: FeedConfig = FeedConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
-    distribute: Annotated[OneDevice | Mirrored, Field(discriminator="kind")] = Mirrored()
+    distribute: Distribute = Mirrored()
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
     promote: PromoteConfig = PromoteConfig()
@@ -227,7 +229,7 @@ class Config(Section):
         return _without(self.model_dump(mode="json"), "")
 
 
-def load_config(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Returns the config in a YAML file with dotted overrides (`train.total=3 epochs`) laid over it.
 
     The file's folder becomes `model.folder` unless that is set. Raises ConfigError with path, value, rule and fix of
@@ -246,37 +248,17 @@ def load_config(path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -
     return build_config(tree, overrides, folder=path.resolve().parent)
 
 
-def build_config(
-    tree: dict[str, Any], overrides: list[str] | tuple[str, ...] = (), *, folder: Path | None = None
-) -> Config:
+def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder: Path | None = None) -> Config:
     """Returns the config of a plain mapping with overrides; raises ConfigError like `load_config`."""
     for override in overrides:
         tree = _override(tree, override)
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(item, tree) for item in error.errors())) from None
+        raise ConfigError(explain(error, tree, Config)) from None
     if folder is not None and config.model.folder is None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"folder": str(folder)})})
     return config
-
-
-def fields_of(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
-    """Returns {dotted path: pydantic FieldInfo} of every field below `model`, groups included."""
-    found: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        found[prefix + name] = field
-        for section in _sections(field.annotation):
-            found |= fields_of(section, f"{prefix}{name}.")
-    return found
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated):
-        return [section for part in typing.get_args(annotation) for section in _sections(part)]
-    return []
 
 
 def _without(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -292,9 +274,11 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     keys = [loader.construct_object(key) for key, _ in node.value]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise yaml.MarkedYAMLError(problem=f"'{twice}' is given twice; keep one", problem_mark=node.start_mark)
+    for index, key in enumerate(keys):
+        if key in keys[:index]:
+            raise yaml.MarkedYAMLError(
+                problem=f"{key!r} is given twice; keep one", problem_mark=node.value[index][0].start_mark
+            )
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
@@ -305,7 +289,10 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise ConfigError(f"{where}{line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:  # a character that no YAML may hold
         raise ConfigError(f"{where}: not valid YAML: {error}") from None
 
 
@@ -313,46 +300,17 @@ def _override(tree: dict[str, Any], override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"override {override!r}: must be key=value with a dotted key, such as train.total='3 epochs'")
-    head, _, rest = path.partition(".")
+    value = _parse_yaml(text, f"override {override!r}")
+    return _replace(tree, path.split("."), value, f"override {override!r}")
+
+
+def _replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> dict[str, Any]:
+    head, *rest = path
     if not rest:
-        return tree | {head: _parse_yaml(text, f"override {override!r}")}
+        return tree | {head: value}
     below = tree.get(head, {})
     if not isinstance(below, dict):
-        raise ConfigError(f"override {override!r}: {head} is {below!r}, which has no fields")
-    if rest == "kind" and below.get("kind") not in (None, text):
+        raise ConfigError(f"{where}: {head} is {below!r}, which has no fields")
+    if rest == ["kind"] and below.get("kind") not in (None, value):
         below = {}  # the fields of the old kind mean nothing to the new one
-    return tree | {head: _override(below, f"{rest}={text}")}
-
-
-def _explain(item: Any, tree: dict[str, Any]) -> str:
-    """Returns one sentence for a pydantic error: path, value, rule, fix."""
-    known = fields_of(Config)
-    # A discriminated union puts the chosen kind into the path; the user's file has no such level.
-    path = ".".join(str(part) for part in _user_path(item["loc"], tree))
-    value = "" if item["type"] == "missing" else f"={item['input']!r}"
-    if item["type"] == "extra_forbidden":
-        parent, _, name = path.rpartition(".")
-        siblings = [key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == parent]
-        close = difflib.get_close_matches(name, siblings, n=1)
-        elsewhere = [key for key in known if key.rpartition(".")[2] == name]
-        fix = f"did you mean {close[0]}? " if close else f"did you mean {elsewhere[0]}? " if elsewhere else ""
-        return f"{path}{value}: no such field; {fix}{parent or 'a config'} has {', '.join(sorted(set(siblings)))}"
-    rule = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    field = known.get(path)
-    default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
-    plain = isinstance(default, (str, int, float, Duration)) and not isinstance(default, bool)
-    fix = f"the default is {default}" if plain else "correct it in the file or as key=value"
-    about = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
-    if item["type"] == "missing":
-        return f"{path}: is required but missing{about}; add it"
-    return f"{path}{value}: must be {rule.removeprefix('must be ')}{about}; {fix}"
-
-
-def _user_path(location: tuple[Any, ...], tree: Any) -> list[Any]:
-    path: list[Any] = []
-    for part in location:
-        if isinstance(tree, dict) and part not in tree and tree.get("kind") == part:
-            continue
-        path.append(part)
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return path
+    return tree | {head: _replace(below, rest, value, where)}

@@ -1,0 +1,37 @@
+# Set-up and the commands of every day; `make` alone lists them.
+
+PYTHON ?= python3
+COMMA := ,
+EXTRAS := dev$(if $(GPU),$(COMMA)gpu)
+STAMP := .venv/.setup-$(subst $(COMMA),-,$(EXTRAS))
+BIN := .venv/bin
+
+.PHONY: help setup run test prove lint
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP)  ## make .venv and install; does nothing when nothing changed (GPU=1: with CUDA libraries)
+
+run: setup  ## the main job: the digits from raw data to a registered model
+	$(BIN)/millstream run conf/digits.yaml
+
+test: setup  ## the tests, without the long proofs
+	$(BIN)/python -m pytest -m "not prove"
+
+prove: setup  ## the long proofs
+	$(BIN)/python -m pytest -m prove
+
+lint: setup  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(STAMP): pyproject.toml conf/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo \
+	  "make: '$(PYTHON)' is not a Python 3.11, 3.12 or 3.13; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || echo "make: installing into .venv; this takes a few minutes"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c conf/constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,192 @@
+"""The config: what it takes, what it refuses, and in which words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.config import OPERATIONAL_FIELDS, ConstantSchedule, CosineSchedule, Mirrored, build_config, load_config
+from tasks.duration import Duration
+from tasks.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (
+            {"train": {"totl": "3 epochs"}},
+            "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
+            "clip_norm, deterministic, keep_checkpoints, optimizer, precision, seed, steps_per_call, total",
+        ),
+        (
+            {"window": 5},
+            "window=5: no such field; did you mean feed.window? a config has data, distribute, evaluate, export, "
+            "feed, model, name, promote, tracking, train",
+        ),
+        (
+            {"distribute": {"kind": "one_device", "num_replicas": 2}},
+            "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind",
+        ),
+        (
+            {"distribute": {"kind": "mirored"}},
+            "distribute.kind='mirored': must be one of one_device, mirrored; did you mean mirrored?",
+        ),
+        (
+            {"distribute": {"num_replicas": 2}},
+            "distribute.kind: is required but missing; add it, one of one_device, mirrored",
+        ),
+        (
+            {"distribute": {"kind": "mirrored", "num_replicas": "x"}},
+            "distribute.num_replicas='x': must be a whole number or auto (How many replicas; auto: every GPU, or 2 "
+            "logical CPU devices where there is none); the default is auto",
+        ),
+        (
+            {"train": {"total": "3 epoch"}},
+            "train.total='3 epoch': must be a whole number and a unit: '500 steps', '3 epochs' or '100000 examples' "
+            "(Length of training); the default is 10 epochs",
+        ),
+        (
+            {"train": {"optimizer": {"schedule": {"kind": "cosine", "warmup": 3}}}},
+            "train.optimizer.schedule.warmup=3: must be a whole number and a unit: '500 steps', '3 epochs' or "
+            "'100000 examples' (Length of the rise from zero; default: none); correct it in the file or as key=value",
+        ),
+        (
+            {"train": {"precision": "float23"}},
+            "train.precision='float23': must be one of float32, float64 (Type of weights and activations; float64 is "
+            "for proofs); did you mean float32?",
+        ),
+        (
+            {"train": {"deterministic": "yess"}},
+            "train.deterministic='yess': must be true or false (Only kernels that give the same bits on every run; a "
+            "resumed run is bit-equal only with it); the default is true",
+        ),
+        (
+            {"feed": {"prefetch_batches": 0}},
+            "feed.prefetch_batches=0: must be greater than or equal to 1 (Global batches made ahead of the step that "
+            "takes them); the default is 4",
+        ),
+        (
+            {"data": {"shard_size": "lots"}},
+            "data.shard_size='lots': must be a size with a unit, such as '64 KB' or '2 GB' (Aimed-at size of one shard "
+            "in bytes ('64 KB', '128 MB'): large enough to stream, small enough to spread); the default is 128.0 MiB",
+        ),
+        (
+            {"data": {"splits": {"train": 0.9}}},
+            "data.splits={'train': 0.9}: must be shares that add up to 1, not 1.1 (Shares of the splits, stratified by "
+            "class); correct it in the file or as key=value",
+        ),
+        ({"train": 3}, "train=3: must be a group of fields; correct it in the file or as key=value"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_wrong_is_refused_with_path_value_rule_and_fix(tree: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_config({"name": "digits"} | tree)
+    assert str(refused.value) == message
+
+
+def test_every_wrong_field_gets_a_line() -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_config({"name": "digits", "feed": {"block": 0, "blok": 1}})
+    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == ["feed.block=0", "feed.blok=1"]
+
+
+def test_config_needs_a_name() -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_config({})
+    assert str(refused.value) == (
+        "name: is required but missing (Name of the data set, the experiment and the model: lower case letters, "
+        "digits, underscores); add it"
+    )
+
+
+def test_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("name: digits\ntrain:\n  seed: 1\n  seed: 2\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path)
+    assert str(refused.value) == f"{path}, line 4: not valid YAML: 'seed' is given twice; keep one"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [x\n", "{path}, line 2: not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("digits\n", "{path}: holds str, not a mapping; begin with 'name: ...'"),
+        ("", "{path}: holds NoneType, not a mapping; begin with 'name: ...'"),
+    ],
+)
+def test_file_that_is_no_config_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_config(path)
+    assert str(refused.value) == message.format(path=path)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read .*; give the path of a config such as conf/"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_overrides_come_last_and_create_groups() -> None:
+    config = build_config(
+        {"name": "digits", "train": {"total": "3 epochs", "seed": 1}},
+        ["train.total=5 steps", "feed.cache=none", "model.args.width=64", "data.shard_size=64 KB"],
+    )
+    assert (config.train.total, config.train.seed) == (Duration(5, "steps"), 1)
+    assert (config.feed.cache, config.model.args, config.data.shard_size) == ("none", {"width": 64}, 64_000)
+
+
+def test_override_of_a_kind_drops_the_fields_of_the_old_kind() -> None:
+    tree = {"name": "digits", "train": {"optimizer": {"schedule": {"kind": "cosine", "warmup": "2 epochs"}}}}
+    path = "train.optimizer.schedule.kind"
+    assert build_config(tree, [f"{path}=constant"]).train.optimizer.schedule == ConstantSchedule()
+    assert build_config(tree, [f"{path}=cosine"]).train.optimizer.schedule == CosineSchedule(
+        warmup=Duration(2, "epochs")
+    )
+    mirrored = build_config(tree, ["distribute.kind=mirrored", "distribute.num_replicas=4"])
+    assert mirrored.distribute == Mirrored(num_replicas=4)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "train.total",
+            "override 'train.total': must be key=value with a dotted key, such as train.total='3 epochs'",
+        ),
+        ("train..total=3", "override 'train..total=3': must be key=value with a dotted key, such as train.total="),
+        ("name.first=x", "override 'name.first=x': name is 'digits', which has no fields"),
+        ("train.seed=[3", "override 'train.seed=[3', line 1: not valid YAML: expected ',' or ']', but got"),
+    ],
+)
+def test_override_that_is_none_is_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_config({"name": "digits"}, [override])
+    assert str(refused.value).startswith(message)
+
+
+def test_config_is_frozen_and_survives_a_round_trip() -> None:
+    config = build_config({"name": "digits", "train": {"optimizer": {"schedule": {"kind": "constant"}}}})
+    assert build_config(config.model_dump(mode="json")) == config
+    with pytest.raises(ValueError, match="frozen"):
+        config.name = "other"  # type: ignore[misc]
+
+
+def test_folder_of_the_file_is_the_models_folder_unless_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("name: digits\n")
+    assert load_config(path).model.folder == str(tmp_path)
+    assert load_config(path, ["model.folder=/elsewhere"]).model.folder == "/elsewhere"
+
+
+def test_identity_leaves_out_operational_fields_only() -> None:
+    def paths(tree: dict[str, Any], prefix: str = "") -> set[str]:
+        return {prefix + key for key in tree} | {
+            path for key, value in tree.items() if isinstance(value, dict) for path in paths(value, f"{prefix}{key}.")
+        }
+
+    config = build_config({"name": "digits"})
+    whole, kept = paths(config.model_dump(mode="json")), paths(config.identity())
+    assert {path for path in whole - kept if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS

@@ -1,0 +1,187 @@
+"""Runs: which run a command goes on with, and what it refuses."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.config import Config, build_config
+from tasks.errors import ConfigError, RunError
+from tasks.runs import find_run, is_free, list_runs, open_run, run_key, workspace_of
+
+CONFIG = build_config({"name": "digits"})
+OTHER = build_config({"name": "digits", "train": {"seed": 1}})
+
+
+def begin(
+    workspace: Path,
+    config: Config = CONFIG,
+    *,
+    end: type[BaseException] | None = None,
+    finish: bool = True,
+    **options: Any,
+) -> str:
+    """Opens a run, ends it by an exception, or well with its pipeline done or not, and returns its id."""
+    try:
+        with open_run(workspace, config, data_digest="d" * 16, code_digest="c" * 16, **options) as run:
+            assert run.state().status == "running"
+            assert not is_free(run.directory)
+            if end is not None:
+                raise end
+            if finish:
+                run.finish()
+    except (ZeroDivisionError, KeyboardInterrupt):
+        pass
+    assert is_free(run.directory)
+    return run.id
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        ({}, "finished"),
+        ({"finish": False}, "open"),
+        ({"end": ZeroDivisionError}, "failed"),
+        ({"end": KeyboardInterrupt}, "killed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_state_tells_how_a_run_ended(tmp_path: Path, how: dict[str, Any], status: str) -> None:
+    run_id = begin(tmp_path, flow_run_id="flow-1", **how)
+    state = find_run(tmp_path, run_id).state()
+    assert (state.status, state.host, state.pid) == (status, socket.gethostname(), os.getpid())
+    assert (state.mlflow_run_id, state.prefect_flow_run_ids) == ("", ("flow-1",))
+    assert find_run(tmp_path, run_id).config == CONFIG
+
+
+def test_id_is_name_time_and_key(tmp_path: Path) -> None:
+    key = run_key(CONFIG, data_digest="d" * 16, code_digest="c" * 16)
+    assert re.fullmatch(rf"digits-\d{{8}}T\d{{6}}Z-{key}", begin(tmp_path))
+
+
+def test_unfinished_run_goes_on(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=ZeroDivisionError)
+    assert begin(tmp_path, end=KeyboardInterrupt) == first
+    assert begin(tmp_path, finish=False) == first
+    assert begin(tmp_path) == first
+    assert [state.id for state in list_runs(tmp_path)] == [first]
+
+
+def test_unfinished_run_goes_on_under_other_devices(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt)
+    other_devices = build_config({"name": "digits"}, ["distribute.kind=one_device", "train.steps_per_call=8"])
+    assert begin(tmp_path, other_devices) == first
+    assert find_run(tmp_path, first).config == other_devices
+
+
+def test_newest_of_the_unfinished_runs_goes_on(tmp_path: Path) -> None:
+    begin(tmp_path, end=KeyboardInterrupt)
+    newest = begin(tmp_path, end=KeyboardInterrupt, fresh=True)
+    assert begin(tmp_path) == newest
+
+
+def test_finished_run_is_not_opened_again(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    assert begin(tmp_path) != first
+    with pytest.raises(RunError) as refused:
+        begin(tmp_path, run_id=first)
+    assert str(refused.value) == (
+        f"run {first} is finished and is never trained again; begin a new one with `millstream run`"
+    )
+
+
+def test_stage_after_training_takes_the_newest_run_finished_or_not_and_never_a_new_one(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no run of this config \(key \w{12}\) in .*; train one first with"):
+        begin(tmp_path, trained=True)
+    first = begin(tmp_path)
+    second = begin(tmp_path, fresh=True)
+    assert begin(tmp_path, trained=True, finish=False) == second
+    assert begin(tmp_path, trained=True, run_id=first, end=ZeroDivisionError) == first
+    assert [state.status for state in list_runs(tmp_path)] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"config": OTHER}, {"data_digest": "e" * 16}, {"code_digest": "e" * 16}], ids=["config", "data", "code"]
+)
+def test_run_of_another_key_is_left_alone(tmp_path: Path, other: dict[str, Any]) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt)
+    arguments = {"config": CONFIG, "data_digest": "d" * 16, "code_digest": "c" * 16} | other
+    with open_run(tmp_path, **arguments) as run:
+        assert run.id != first
+    with (
+        pytest.raises(ConfigError, match=f"run {first} was begun with another config, data or model code"),
+        open_run(tmp_path, **arguments, run_id=first),
+    ):
+        pass
+
+
+def test_fresh_begins_another(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt)
+    assert begin(tmp_path, fresh=True) != first
+
+
+def test_named_run_goes_on_although_a_newer_one_is_unfinished(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt)
+    begin(tmp_path, end=KeyboardInterrupt, fresh=True)
+    assert begin(tmp_path, run_id=first) == first
+
+
+def test_unknown_run_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as none:
+        begin(tmp_path, run_id="digits-1")
+    first = begin(tmp_path)
+    with pytest.raises(RunError) as some:
+        begin(tmp_path, run_id="digits-1")
+    assert str(none.value) == f"no run 'digits-1' in {tmp_path}; the newest are: none yet"
+    assert str(some.value) == f"no run 'digits-1' in {tmp_path}; the newest are: {first}"
+
+
+def test_retried_flow_run_goes_on_with_its_own_run(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt, flow_run_id="flow-1")
+    begin(tmp_path, end=KeyboardInterrupt, flow_run_id="flow-2", fresh=True)
+    assert begin(tmp_path, end=KeyboardInterrupt, flow_run_id="flow-1") == first
+    assert begin(tmp_path, flow_run_id="flow-1", fresh=True) == first  # --fresh was for its first attempt
+
+
+def test_run_that_is_running_is_refused_with_host_and_process(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from tasks.config import build_config\nfrom tasks.runs import open_run\n"
+        "config = build_config({'name': 'digits'})\n"
+        "with open_run(Path(sys.argv[1]), config, data_digest='d' * 16, code_digest='c' * 16) as run:\n"
+        "    print(run.id, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            running = process.stdout.readline().strip()
+            with pytest.raises(RunError) as refused:
+                begin(tmp_path)
+            assert str(refused.value) == (
+                f"run {running} with this very config is being carried out on {socket.gethostname()} by process "
+                f"{process.pid}; wait for it, stop it, or begin another with --fresh"
+            )
+            assert begin(tmp_path, OTHER) != running
+            assert begin(tmp_path, fresh=True) != running
+        finally:
+            process.kill()
+    assert find_run(tmp_path, running).state().status == "running"  # it had no time to say otherwise
+    assert begin(tmp_path) == running
+
+
+def test_workspace_is_absolute_and_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert workspace_of({}) == tmp_path / "workspace"
+    assert workspace_of({"MILLSTREAM_WORKSPACE": "elsewhere"}) == tmp_path / "elsewhere"
+    assert workspace_of({"MILLSTREAM_WORKSPACE": "~/runs"}) == Path.home() / "runs"
