@@ -31,3 +31,7 @@ class TrainingError(MillstreamError):
 
 class ExportError(MillstreamError):
     """The exported model is not the trained one; it was not given its name."""
+
+
+class TrackingError(MillstreamError):
+    """The MLflow server does not answer, and what was asked for needs it."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from tasks.errors import DataError
 
 COMPLETED = "COMPLETED"
+logger = logging.getLogger("millstream")
 
 
 class Record(BaseModel):
@@ -70,13 +72,18 @@ def write_atomic(path: Path, data: bytes) -> None:
 def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yields `<directory>.incomplete`, empty; if the block ends well, it is synced, renamed and marked COMPLETED.
 
-    If the block raises or the process dies, no reader ever trusts what was written: the next writer begins anew.
+    If the block raises, nothing is left of it; if the process dies, no reader ever trusts what was written and the
+    next writer begins anew.
     One writer at a time: hold a `lock`. An existing `directory` is replaced.
     """
     incomplete = directory.with_name(directory.name + ".incomplete")
     shutil.rmtree(incomplete, ignore_errors=True)
     incomplete.mkdir(parents=True)
-    yield incomplete
+    try:
+        yield incomplete
+    except BaseException:
+        shutil.rmtree(incomplete, ignore_errors=True)
+        raise
     contents = {
         str(file.relative_to(incomplete)): _receipt(file) for file in sorted(incomplete.rglob("*")) if file.is_file()
     }
@@ -114,6 +121,16 @@ def verify(directory: Path) -> None:
             )
         if digest_file(file) != receipt["sha256"]:
             raise DataError(f"{file}: content has changed since it was written; delete {directory} and run again")
+
+
+def is_whole(directory: Path) -> bool:
+    """Returns whether the directory verifies; if not, a warning says why it is about to be made again."""
+    try:
+        verify(directory)
+    except DataError as error:
+        logger.warning("%s; doing so now", error)
+        return False
+    return True
 
 
 @contextmanager

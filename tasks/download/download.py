@@ -7,8 +7,7 @@ from pathlib import Path
 from tasks.config import DataConfig
 from tasks.download.digits import find_digits
 from tasks.download.record import RawData
-from tasks.errors import DataError
-from tasks.files import atomic_directory, digest_file, digest_json, lock, verify
+from tasks.files import atomic_directory, digest_file, digest_json, is_whole, lock
 
 logger = logging.getLogger("millstream")
 
@@ -23,7 +22,7 @@ def download(config: DataConfig, workspace: Path) -> RawData:
     directory = workspace / "raw" / digest
     size_bytes = sum(file.stat().st_size for file in files)
     with lock(directory.with_name(f".{digest}.lock")):
-        reused = _is_whole(directory)
+        reused = directory.exists() and is_whole(directory)
         if not reused:
             with atomic_directory(directory) as incomplete:
                 for file in files:
@@ -36,14 +35,3 @@ def download(config: DataConfig, workspace: Path) -> RawData:
         "there already" if reused else "fetched",
     )
     return RawData(directory=directory, digest=digest, num_files=len(files), size_bytes=size_bytes, reused=reused)
-
-
-def _is_whole(directory: Path) -> bool:
-    if not directory.exists():
-        return False
-    try:
-        verify(directory)
-    except DataError as error:
-        logger.warning("download: %s; doing so now", error)
-        return False
-    return True

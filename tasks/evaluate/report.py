@@ -4,6 +4,9 @@ from pathlib import Path
 
 from tasks.files import Record
 
+REPORT = "report.json"
+PREDICTIONS = "predictions.npz"
+
 
 class ClassFigures(Record):
     """Figures of one class (scikit-learn's definitions)."""
@@ -26,4 +29,8 @@ class EvalReport(Record):
     """Mean cross-entropy in nats."""
     classes: tuple[ClassFigures, ...]
     directory: Path
-    """report/ of the run: report.json, predictions.npz, confusion_matrix.png, learning_curves.png, COMPLETED."""
+    """report/ of the run: report.json, predictions.npz, confusion_matrix.png, learning_curves.png, COMPLETED.
+
+    predictions.npz: ids [n] int64, labels [n] int64, probabilities [n, num_classes] float64, and the model's input of
+    the split's first examples as `input/<feature>`.
+    """

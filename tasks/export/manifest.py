@@ -4,6 +4,10 @@ from pathlib import Path
 
 from tasks.files import Record
 
+EXPORT = "export.json"
+SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
+SERIALIZED = "serialized"
+
 
 class ExportManifest(Record):
     """A SavedModel that was reloaded and compared with the trained model."""

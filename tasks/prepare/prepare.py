@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import DataError
-from tasks.files import atomic_directory, digest_json, lock, verify
+from tasks.files import atomic_directory, digest_json, is_whole, lock, verify
 from tasks.prepare import tfds
 from tasks.prepare.digits import read_digits
 from tasks.prepare.examples import Examples
@@ -40,31 +40,36 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     digest = data_digest(name, config, raw)
     directory = workspace / "data" / digest / name / VERSION
     with lock(workspace / "data" / f".{digest}.lock"):
-        reused = _is_whole(directory)
+        # The parent is there if somebody ever began to write: then it is said why that is not enough.
+        reused = directory.parent.exists() and is_whole(directory)
         if not reused:
             with atomic_directory(directory) as incomplete:
                 _write(incomplete, name, config, raw, digest)
-        manifest = ShardManifest.read(directory / MANIFEST)
-    num_shards = sum(len(split.shards) for split in manifest.splits.values())
-    logger.info("prepare: %d shards in %s, %s", num_shards, directory, "there already" if reused else "written")
+    shards = _shards(directory, digest, reused=reused)
+    state = "there already, nothing written" if reused else "written"
+    logger.info("prepare: %d shards in %s, %s", shards.num_shards, directory, state)
+    return shards
+
+
+def find_shards(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Shards:
+    """Returns the shards that `prepare` wrote; raises DataError if it has not, or one of its files is damaged."""
+    digest = data_digest(name, config, raw)
+    directory = workspace / "data" / digest / name / VERSION
+    if not directory.exists():
+        raise DataError(f"{directory}: no shards for this config; write them with `millstream prepare`")
+    verify(directory)
+    return _shards(directory, digest, reused=True)
+
+
+def _shards(directory: Path, digest: str, *, reused: bool) -> Shards:
+    splits = ShardManifest.read(directory / MANIFEST).splits
     return Shards(
         directory=directory,
         data_digest=digest,
-        num_shards=num_shards,
-        num_examples={split: found.num_examples for split, found in manifest.splits.items()},
+        num_shards=sum(len(split.shards) for split in splits.values()),
+        num_examples={name: split.num_examples for name, split in splits.items()},
         reused=reused,
     )
-
-
-def _is_whole(directory: Path) -> bool:
-    if not directory.parent.exists():  # nobody ever began to write
-        return False
-    try:
-        verify(directory)
-    except DataError as error:
-        logger.warning("prepare: %s; doing so now", error)
-        return False
-    return True
 
 
 def _write(directory: Path, name: str, config: DataConfig, raw: RawData, digest: str) -> None:

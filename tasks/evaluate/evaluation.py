@@ -1,0 +1,117 @@
+"""The evaluation: every example of a split through a checkpoint's model, once; runs in a worker process."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
+from sklearn.utils.extmath import softmax
+
+from tasks import events
+from tasks.errors import TrainingError
+from tasks.evaluate import plots
+from tasks.evaluate.report import PREDICTIONS, REPORT, ClassFigures, EvalReport
+from tasks.feed.feed import evaluation_feed
+from tasks.feed.parse import parse_batch
+from tasks.feed.records import first_records
+from tasks.files import atomic_directory
+from tasks.prepare.manifest import ShardManifest, Shards
+from tasks.runs import Run, find_run
+from tasks.train.checkpoint import POSITION, Position
+from tasks.train.inference import Predictions, Predictor
+from tasks.train.restored import restored_model
+from tasks.workers.child import progress
+from tasks.workers.devices import open_strategy
+
+NUM_INPUT_EXAMPLES = 4  # kept beside the predictions, to show what an input looks like
+
+
+def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str) -> dict[str, Any]:
+    """Returns the EvalReport of a checkpoint on `config.evaluate.split`, as JSON, after writing report/ of the run.
+
+    Raises DataError if the checkpoint is damaged, TrainingError if it is another model's or its logits are not finite.
+    """
+    progress("start")
+    run, found = find_run(Path(workspace), run_id), Shards.model_validate(shards)
+    manifest, saved = found.manifest(), Path(checkpoint)
+    predictions = _predict(run, found.directory, manifest, saved)
+    probabilities = softmax(predictions.logits.astype(np.float64))
+    report = _figures(run, manifest, saved, predictions.labels, probabilities)
+
+    progress("report")
+    with atomic_directory(run.report) as incomplete:
+        np.savez(
+            incomplete / PREDICTIONS,
+            allow_pickle=False,
+            ids=predictions.ids,
+            labels=predictions.labels,
+            probabilities=probabilities,
+            **_inputs(found.directory, manifest, report.split),
+        )
+        counts = confusion_matrix(
+            predictions.labels, probabilities.argmax(axis=1), labels=range(len(manifest.label_map))
+        )
+        plots.confusion_matrix(counts, manifest.label_map, split=report.split).savefig(
+            incomplete / "confusion_matrix.png"
+        )
+        best_step = Position.read(saved / POSITION).step
+        plots.learning_curves(events.history(run.events), best_step=best_step).savefig(
+            incomplete / "learning_curves.png"
+        )
+        report.write(incomplete / REPORT)
+    return report.model_dump(mode="json")
+
+
+def _predict(run: Run, directory: Path, manifest: ShardManifest, saved: Path) -> Predictions:
+    config = run.config
+    strategy = open_strategy(config.distribute)
+    with strategy.scope():
+        model = restored_model(run, manifest, saved)
+    feed = evaluation_feed(
+        directory,
+        manifest,
+        config.evaluate.split,
+        config.feed,
+        batch_size=config.evaluate.batch_size,
+        num_replicas=strategy.num_replicas_in_sync,
+    )
+    progress("predict")
+    predictions = Predictor(strategy, model, feed, target=manifest.target, id=manifest.id).predict()
+    assert len(np.unique(predictions.ids)) == len(predictions.ids) == feed.num_examples, "each example counts once"
+    finite = np.isfinite(predictions.logits).all(axis=1)
+    if not finite.all():
+        raise TrainingError(
+            f"{saved}: logits of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples are not "
+            f"finite, the first is example {predictions.ids[finite.argmin()]}; train again with a lower "
+            "train.optimizer.learning_rate or train.clip_norm=1.0"
+        )
+    return predictions
+
+
+def _figures(
+    run: Run, manifest: ShardManifest, saved: Path, labels: NDArray[np.int64], probabilities: NDArray[np.float64]
+) -> EvalReport:
+    """Returns the report of [n] labels and [n, num_classes] probabilities; scikit-learn's definitions."""
+    classes, predicted = range(len(manifest.label_map)), probabilities.argmax(axis=1)
+    # A class that is never predicted, or of which the split has no example, has a precision or recall of 0.
+    table = precision_recall_fscore_support(labels, predicted, labels=classes, zero_division=0)
+    return EvalReport(
+        checkpoint=saved,
+        split=run.config.evaluate.split,
+        num_examples=len(labels),
+        accuracy=accuracy_score(labels, predicted),
+        loss=log_loss(labels, probabilities, labels=classes),
+        classes=tuple(
+            ClassFigures(name=name, num_examples=support, precision=precision, recall=recall, f1=f1)
+            for name, precision, recall, f1, support in zip(manifest.label_map, *table, strict=True)
+        ),
+        directory=run.report,
+    )
+
+
+def _inputs(directory: Path, manifest: ShardManifest, split: str) -> dict[str, NDArray[Any]]:
+    """Returns {"input/<feature>": [n, *shape]} of the split's first examples, as the model takes them."""
+    records = first_records(directory, manifest, split, count=NUM_INPUT_EXAMPLES)
+    parsed = parse_batch(records, manifest.features, manifest.inputs)
+    return {f"input/{name}": value.numpy() for name, value in parsed.items()}

@@ -1,0 +1,52 @@
+"""The evaluate stage: a report that is there and whole, or a worker that makes one."""
+
+import logging
+
+from tasks.errors import DataError
+from tasks.evaluate.report import REPORT, EvalReport
+from tasks.files import is_whole, verify
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run
+from tasks.train.result import TrainResult
+from tasks.workers import launch
+
+logger = logging.getLogger("millstream")
+
+
+def evaluate(run: Run, shards: Shards, trained: TrainResult) -> EvalReport:
+    """Returns the report of the run's best checkpoint in report/ of the run, made unless it is there and whole.
+
+    Raises DataError if the checkpoint is damaged, TrainingError if its model gives no numbers, WorkerError if the
+    worker was lost.
+    """
+    report = _existing(run, trained)
+    if report is None:
+        result = launch.call(
+            "tasks.evaluate.evaluation:evaluate",
+            {
+                "workspace": str(run.workspace),
+                "run_id": run.id,
+                "shards": shards.model_dump(mode="json"),
+                "checkpoint": str(trained.best_checkpoint),
+            },
+            log=run.logs / "evaluate.log",
+            hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+        )
+        report = EvalReport.model_validate(result)
+    logger.info("evaluate: %s accuracy %.4f, loss %.4f", report.split, report.accuracy, report.loss)
+    return report
+
+
+def find_report(run: Run) -> EvalReport:
+    """Returns the report of a run; raises DataError if it was not evaluated, or a file of the report is damaged."""
+    if not run.report.exists():
+        raise DataError(f"run {run.id} was not evaluated; do so with `millstream evaluate` or `millstream run`")
+    verify(run.report)
+    return EvalReport.read(run.report / REPORT)
+
+
+def _existing(run: Run, trained: TrainResult) -> EvalReport | None:
+    if not run.report.exists() or not is_whole(run.report):
+        return None
+    report = EvalReport.read(run.report / REPORT)
+    return report if report.checkpoint == trained.best_checkpoint else None

@@ -1,0 +1,75 @@
+"""The export stage: a model that is there and whole, or workers that write one and prove it."""
+
+import logging
+from pathlib import Path
+
+from tasks.errors import DataError
+from tasks.evaluate.report import EvalReport
+from tasks.export.manifest import EXPORT, SERIALIZED, SERVING_DEFAULT, ExportManifest
+from tasks.files import atomic_directory, digest_file, digest_json, is_whole
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run
+from tasks.train.result import TrainResult
+from tasks.workers import launch
+
+logger = logging.getLogger("millstream")
+
+
+def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -> ExportManifest:
+    """Returns the run's best checkpoint as a SavedModel in models/<name>/<run id>/ of the workspace.
+
+    It is made unless it is there and whole. Raises ExportError, and leaves no directory, if it does not compute what
+    the report says of the trained model; DataError if the report is of another checkpoint or the checkpoint is damaged.
+    """
+    if report.checkpoint != trained.best_checkpoint:
+        raise DataError(
+            f"{report.directory}: is the report of {report.checkpoint}, not of the best checkpoint "
+            f"{trained.best_checkpoint}; run `millstream evaluate` first"
+        )
+    directory = run.workspace / "models" / run.config.name / run.id
+    manifest = _existing(directory)
+    if manifest is None:
+        with atomic_directory(directory) as incomplete:
+            manifest = _export(run, shards, trained, incomplete, directory)
+            manifest.write(incomplete / EXPORT)
+    logger.info(
+        "export: %s, within %.1e of the trained model on %d examples",
+        *(directory, manifest.largest_difference, manifest.num_parity_examples),
+    )
+    return manifest
+
+
+def _existing(directory: Path) -> ExportManifest | None:
+    if not directory.exists() or not is_whole(directory):
+        return None
+    return ExportManifest.read(directory / EXPORT)
+
+
+def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, directory: Path) -> ExportManifest:
+    """Writes the SavedModel to `incomplete`, proves it there, and returns the manifest that it has in `directory`."""
+    common = {
+        "workspace": str(run.workspace),
+        "run_id": run.id,
+        "shards": shards.model_dump(mode="json"),
+        "directory": str(incomplete),
+    }
+    launch.call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)}, log=_log(run))
+    parity = launch.call("tasks.export.parity:compare", common, log=_log(run))
+    files = {str(file.relative_to(incomplete)): file for file in incomplete.rglob("*") if file.is_file()}
+    data = shards.manifest()
+    example = data.features[data.inputs[0]]
+    return ExportManifest(
+        directory=directory,
+        digest=digest_json({name: digest_file(file) for name, file in files.items()}),
+        size_bytes=sum(file.stat().st_size for file in files.values()),
+        signatures=(SERVING_DEFAULT, SERIALIZED),
+        num_parity_examples=parity["num_examples"],
+        largest_difference=parity["largest_difference"],
+        label_map=data.label_map,
+        input_shape=example.shape,
+        input_dtype=example.dtype,
+    )
+
+
+def _log(run: Run) -> Path:
+    return run.logs / "export.log"

@@ -1,0 +1,57 @@
+"""Plots: they show the numbers that they were given."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from tasks.evaluate import plots
+
+HISTORY = {
+    "epoch": {10: 1.0, 20: 2.0, 30: 3.0},
+    "loss": {10: 1.5, 20: 0.5, 30: 0.25},
+    "val_loss": {10: 1.25, 20: 0.5, 30: 0.75},
+    "accuracy": {10: 0.5, 20: 0.75, 30: 1.0},
+    "val_accuracy": {10: 0.5, 20: 0.875, 30: 0.75},
+}
+
+
+def test_confusion_matrix_shows_counts_and_shades_shares(tmp_path):
+    counts = np.array([[1, 1, 0], [0, 900, 0], [0, 0, 0]])
+    figure = plots.confusion_matrix(counts, ("rare", "common", "absent"), split="test")
+    figure.savefig(tmp_path / "plot.png")
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["1", "1", "", "", "900", "", "", "", ""]
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["rare", "common", "absent"]
+    assert axes.get_title() == "test: 901 of 902 examples right"
+
+
+def test_confusion_matrix_of_many_classes_has_no_numbers(tmp_path):
+    figure = plots.confusion_matrix(np.eye(200, dtype=np.int64), [f"class {i}" for i in range(200)], split="test")
+    figure.savefig(tmp_path / "plot.png")
+    assert list(figure.axes[0].texts) == []
+    assert list(figure.axes[0].get_xticks()) == []
+
+
+def test_learning_curves_show_every_epoch_and_the_best_step(tmp_path):
+    figure = plots.learning_curves(HISTORY, best_step=20)
+    figure.savefig(tmp_path / "plot.png")
+    for axes, name in zip(figure.axes, ("loss", "accuracy"), strict=True):
+        training, validation, best = axes.lines
+        np.testing.assert_array_equal(training.get_xydata(), list(zip([1, 2, 3], HISTORY[name].values(), strict=True)))
+        np.testing.assert_array_equal(validation.get_ydata(), list(HISTORY[f"val_{name}"].values()))
+        assert list(best.get_xdata()) == [2, 2]
+        assert best.get_label() == "best checkpoint: step 20, epoch 2"
+        # Told apart by more than the hue.
+        assert training.get_linestyle() != validation.get_linestyle()
+        assert to_hex(training.get_color()) != to_hex(validation.get_color())
+
+
+@pytest.mark.parametrize("epochs", [1, 300])
+def test_learning_curves_of_any_length_are_drawn(epochs, tmp_path):
+    curve = {epoch: 1 / epoch for epoch in range(1, epochs + 1)}
+    history = {
+        "epoch": {epoch: float(epoch) for epoch in curve},
+        **{name: curve for name in HISTORY if name != "epoch"},
+    }
+    plots.learning_curves(history, best_step=1).savefig(tmp_path / "plot.png")
