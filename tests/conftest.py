@@ -1,13 +1,15 @@
 """Fixtures for all tests."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
 from tasks.config import Config, build_config, load_config
 from tasks.download.download import download
@@ -15,10 +17,12 @@ from tasks.evaluate.report import EvalReport
 from tasks.evaluate.stage import evaluate
 from tasks.export.manifest import ExportManifest
 from tasks.export.stage import export
+from tasks.files import atomic_directory
 from tasks.models.build import code_digest
 from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import prepare
 from tasks.runs import Run, open_run
+from tasks.train.checkpoint import POSITION, VARIABLES
 from tasks.train.result import TrainResult
 from tasks.train.stage import train
 from tasks.workers import launch
@@ -79,6 +83,15 @@ class TrainedRun:
         run = Run(directory, config)
         best = run.checkpoints / self.result.best_checkpoint.name
         return TrainedRun(run, self.shards, self.result.model_copy(update={"best_checkpoint": best}))
+
+    def change_weights(self, change: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Puts a checkpoint that verifies in the place of the best, the last layer's bias [10] changed."""
+        saved = self.result.best_checkpoint
+        arrays, position = load_file(saved / VARIABLES), (saved / POSITION).read_bytes()
+        (bias,) = (name for name in arrays if "/bias (10,) " in name)
+        with atomic_directory(saved) as incomplete:
+            save_file({**arrays, bias: change(arrays[bias])}, incomplete / VARIABLES)
+            (incomplete / POSITION).write_bytes(position)
 
 
 @pytest.fixture(scope="session")

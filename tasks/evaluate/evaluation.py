@@ -76,7 +76,6 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, saved: Path) ->
         batch_size=config.evaluate.batch_size,
         num_replicas=strategy.num_replicas_in_sync,
     )
-    progress("predict")
     predictions = Predictor(strategy, model, feed, target=manifest.target, id=manifest.id).predict()
     assert len(np.unique(predictions.ids)) == len(predictions.ids) == feed.num_examples, "each example counts once"
     finite = np.isfinite(predictions.logits).all(axis=1)

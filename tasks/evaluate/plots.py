@@ -69,6 +69,7 @@ def learning_curves(history: Mapping[str, Mapping[int, float]], *, best_step: in
             best_epoch = history["epoch"][best_step]
             axes.axvline(best_epoch, **BEST, label=f"best checkpoint: step {best_step}, epoch {best_epoch:g}")
         axes.set(xlabel="epoch", ylabel=label)
+        axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

@@ -98,13 +98,13 @@ class Feed:
         def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
             examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
             if not shuffle:
-                return examples.batch(self.global_batch_size)
+                return examples.rebatch(self.global_batch_size)
 
             def permute(window: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
                 mixed = tf.gather(batch, self._permutation(tf.shape(batch)[0], epoch, window))
                 return mixed[tf.where(window == first_window, drop, tf.zeros_like(drop)) :]
 
-            windows = examples.batch(self._config.window).enumerate(first_window).map(permute)
+            windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
 
         batches = plan.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -112,7 +112,7 @@ class Feed:
         return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
 
     def _from_files(self) -> tuple[object, object]:
-        """Returns how to read a block from its shard, and how to decode a batch of records."""
+        """Returns how to read the records of a block at once, and how to decode a batch of records."""
         files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
@@ -123,16 +123,16 @@ class Feed:
                 byte_offsets=[block[1]],
             )
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
-            return dataset.skip(block[2]).take(block[3])
+            return dataset.skip(block[2]).take(block[3]).batch(self._config.block)
 
         return read, lambda records: parse_batch(records, self._manifest.features, self._names)
 
     def _in_memory(self) -> tuple[object, object]:
-        """Returns how to read a block of row numbers, and how to look a batch of rows up in the decoded split."""
+        """Returns how to get the rows of a block at once, and how to look a batch of rows up in the decoded split."""
         table = self._load()
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
-            return tf.data.Dataset.range(block[4], block[4] + block[3])
+            return tf.data.Dataset.from_tensors(tf.range(block[4], block[4] + block[3]))
 
         return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
 

@@ -53,6 +53,11 @@ def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
     model = build(inputs, num_classes, **config.args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
+    if not isinstance(model.input, dict) or set(model.input) - set(inputs):
+        raise ConfigError(
+            f"model.build={config.build!r}: its inputs are not by name; end it with keras.Model(inputs, ...), "
+            f"inputs being the dict of {', '.join(inputs)} that it was given"
+        )
     if model.output_shape != (None, num_classes):
         raise ConfigError(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.feed.feed import Feed
+from tasks.workers.child import progress
 
 
 class Predictions(NamedTuple):
@@ -47,7 +48,8 @@ class Predictor:
         """Returns the predictions of the model as it is now."""
         ids, labels, logits = [], [], []
         batches = iter(self._batches)
-        for _ in range(self._num_batches):
+        for number in range(self._num_batches):
+            progress("predict", batch=number, num_batches=self._num_batches)  # a large split is no hang
             batch = next(batches)
             mask = self._rows(batch["mask"])
             ids.append(self._rows(batch[self._id])[mask])

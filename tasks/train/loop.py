@@ -13,6 +13,7 @@ from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.checkpoint import Position
+from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
@@ -37,6 +38,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     if resumed_from_step:
         progress("epoch", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
 
+    clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = make_run_steps(
         setup.strategy,
         setup.model,
@@ -44,10 +46,10 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         target=setup.target,
         seed=config.seed,
         clip_norm=config.clip_norm,
-        deterministic=config.deterministic,
+        clock=clock,
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(resumed_from_step)))
-    timing = Timing()
+    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     progress("compile")
 
     while position.step < setup.total_steps:

@@ -1,6 +1,5 @@
 """The replica step: forward, backward, one sum over the replicas, finite check, clip, apply; and the loop round it."""
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
+from tasks.train.clock import Clock, timed_next
 
 
 class StepOutcomes(NamedTuple):
@@ -34,7 +34,7 @@ def make_run_steps(
     target: str,
     seed: int,
     clip_norm: float | None,
-    deterministic: bool,
+    clock: Clock,
 ) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
 
@@ -44,7 +44,6 @@ def make_run_steps(
     variables = model.trainable_variables
     num_replicas = strategy.num_replicas_in_sync
     float_type = keras.config.floatx()
-    clock = _host_clock if deterministic else tf.timestamp
 
     def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct."""
@@ -90,11 +89,7 @@ def make_run_steps(
         for i in tf.range(num_steps):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             asked = done
-            with tf.control_dependencies([asked]):
-                batch = next(iterator)
-            parts = [part for value in batch.values() for part in strategy.experimental_local_results(value)]
-            with tf.control_dependencies(parts):
-                begun = clock()
+            batch, begun = timed_next(strategy, iterator, clock, asked)
             num_valid = strategy.experimental_local_results(batch["num_valid"])[0]
             with tf.control_dependencies([begun]):
                 loss, num_correct, healthy = step(batch, healthy)
@@ -105,15 +100,6 @@ def make_run_steps(
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps
-
-
-def _host_clock() -> tf.Tensor:
-    """Returns [] float64 seconds; TensorFlow refuses its own clock while only deterministic kernels are allowed.
-
-    30 microseconds a call, which is why tf.timestamp is taken where it may be.
-    """
-    seconds = tf.numpy_function(time.perf_counter, [], tf.float64)
-    return tf.ensure_shape(seconds, [])
 
 
 def _dtypes(float_type: str) -> tuple[object, ...]:

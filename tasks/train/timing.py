@@ -10,7 +10,9 @@ WARMUP_STEPS = 2  # the first steps of a process allocate memory and fill the fe
 class Timing:
     """Collects the timestamps that the in-graph loop took."""
 
-    def __init__(self) -> None:
+    def __init__(self, ready_wait_seconds: float) -> None:
+        """`ready_wait_seconds`: what a wait reads when there is none; it is taken off every wait."""
+        self._ready_wait_seconds = ready_wait_seconds
         self._seconds: list[np.ndarray] = []
         self._waits: list[np.ndarray] = []
         self._examples: list[np.ndarray] = []
@@ -18,7 +20,7 @@ class Timing:
     def add(self, outcomes: StepOutcomes) -> None:
         """Adds the steps of one call."""
         self._seconds.append(outcomes.seconds.numpy())
-        self._waits.append(outcomes.wait_seconds.numpy())
+        self._waits.append(np.maximum(outcomes.wait_seconds.numpy() - self._ready_wait_seconds, 0))
         self._examples.append(outcomes.num_valid.numpy())
 
     def figures(self) -> dict[str, float]:

@@ -17,6 +17,10 @@ def build(inputs, num_classes, width=8):
 def wrong_shape(inputs, num_classes):
     return keras.Model(inputs, keras.layers.Flatten()(inputs["image"]))
 
+def bare_input(inputs, num_classes):
+    x = keras.layers.Flatten()(inputs["image"])
+    return keras.Model(inputs["image"], keras.layers.Dense(num_classes)(x))
+
 def no_model(inputs, num_classes):
     return None
 """
@@ -50,6 +54,7 @@ def test_a_module_that_is_not_there_is_named(folder):
         ("missing", {}, "has no attribute 'missing'"),
         ("build", {"wdith": 3}, "got an unexpected keyword argument 'wdith'"),
         ("wrong_shape", {}, r"must be logits of shape \(None, 10\)"),
+        ("bare_input", {}, r"end it with keras.Model\(inputs, ...\), inputs being the dict of image"),
         ("no_model", {}, "returned NoneType, not a keras.Model"),
     ],
 )

@@ -1,0 +1,243 @@
+"""The `millstream` command: thin, and it imports what a command needs only when that command runs."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+
+from flows import display
+from tasks.config import Config, load_config
+from tasks.errors import MillstreamError
+from tasks.files import Record
+from tasks.prepare.manifest import Shards
+from tasks.runs import Run, find_run, list_runs, open_run, workspace_of
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object instead of text.")]
+RunId = Annotated[
+    str | None, Parameter(name="--run", help="Id of the run to go on with, as `millstream runs` lists it.")
+]
+Overrides = Annotated[str, Parameter(help="key=value laid over the config, such as train.total='3 epochs'.")]
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+commands = App(
+    name="millstream",
+    help="Raw data to shards, to a trained, evaluated, exported and registered Keras model.",
+    version_flags=["--version"],
+)
+config_commands = App(name="config", help="Look at a config without running it.")
+commands.command(config_commands)
+
+
+def app() -> None:
+    """Runs the command line of this process and ends it: 0 ok, 1 failed, 2 usage or config, 130 interrupted."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("millstream").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill leaves the same truth as Ctrl-C
+    try:
+        commands(exit_on_error=False)
+    except CycloptsError:  # it has been printed
+        sys.exit(USAGE)
+    except MillstreamError as error:
+        display.error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        display.note("interrupted; the same command goes on where it stopped")
+        sys.exit(INTERRUPTED)
+
+
+@commands.command
+def run(config: Path, *overrides: Overrides, fresh: bool = False, run: RunId = None, json: Json = False) -> None:
+    """The whole pipeline; goes on where an interrupted run of the same config stopped.
+
+    Example: millstream run conf/digits.yaml train.total="3 epochs"
+
+    Parameters
+    ----------
+    config
+        A file such as conf/digits.yaml.
+    fresh
+        Begin a new run even if one of the same config was interrupted.
+    """
+    _run_flow(load_config(config, overrides), run_id=run, fresh=fresh, json=json)
+
+
+@commands.command
+def resume(run_id: str, *overrides: Overrides, json: Json = False) -> None:
+    """Goes on with an interrupted run, by its id, under the config it was begun with.
+
+    Example: millstream resume digits-20260101T120000Z-0123456789ab distribute.num_replicas=4
+    """
+    config = find_run(workspace_of(), run_id, overrides).config
+    _run_flow(config, run_id=run_id, fresh=False, json=json)
+
+
+@commands.command
+def download(config: Path, *overrides: Overrides, json: Json = False) -> None:
+    """Raw data to local disk; nothing if it is there.
+
+    Example: millstream download conf/digits.yaml
+    """
+    from tasks.download.download import download
+
+    display.record(download(load_config(config, overrides).data, workspace_of()), json=json)
+
+
+@commands.command
+def prepare(config: Path, *overrides: Overrides, json: Json = False) -> None:
+    """Raw data to TFRecord shards; nothing if they are there.
+
+    Example: millstream prepare conf/digits.yaml data.shard_size="1 MB"
+    """
+    from tasks.download.download import download
+    from tasks.prepare.prepare import prepare
+
+    resolved = load_config(config, overrides)
+    raw = download(resolved.data, workspace_of())
+    display.record(prepare(resolved.name, resolved.data, raw, workspace_of()), json=json)
+
+
+@commands.command
+def train(config: Path, *overrides: Overrides, run: RunId = None, json: Json = False) -> None:
+    """Shards to checkpoints; goes on with the interrupted run of the same config.
+
+    Example: millstream train conf/digits.yaml
+    """
+    from tasks.train.stage import train
+
+    _run_stage(load_config(config, overrides), train, run_id=run, json=json)
+
+
+@commands.command
+def evaluate(config: Path, *overrides: Overrides, run: RunId = None, json: Json = False) -> None:
+    """The best checkpoint on the held-out split.
+
+    Example: millstream evaluate conf/digits.yaml
+    """
+    from tasks.evaluate.stage import evaluate
+    from tasks.train.stage import find_result
+
+    _run_stage(
+        load_config(config, overrides),
+        lambda run, shards: evaluate(run, shards, find_result(run)),
+        run_id=run,
+        trained=True,
+        json=json,
+    )
+
+
+@commands.command
+def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = False) -> None:
+    """The best checkpoint as a SavedModel that was reloaded and compared.
+
+    Example: millstream export conf/digits.yaml
+    """
+    from tasks.evaluate.stage import find_report
+    from tasks.export.stage import export
+    from tasks.train.stage import find_result
+
+    _run_stage(
+        load_config(config, overrides),
+        lambda run, shards: export(run, shards, find_result(run), find_report(run)),
+        run_id=run,
+        trained=True,
+        json=json,
+    )
+
+
+@commands.command
+def runs(json: Json = False) -> None:
+    """The runs of the workspace, newest first.
+
+    Example: millstream runs
+    """
+    display.runs(list_runs(workspace_of()), json=json)
+
+
+@commands.command
+def doctor(config: Path | None = None, *overrides: Overrides, json: Json = False) -> None:
+    """What this machine has and lacks for training, each finding with its fix.
+
+    Example: millstream doctor conf/digits.yaml
+    """
+    from tasks.host.doctor import examine
+
+    findings = examine(config, overrides, workspace_of())
+    display.findings(findings, json=json)
+    if any(finding.status == "problem" for finding in findings):
+        sys.exit(FAILED)
+
+
+@config_commands.command
+def show(config: Path, *overrides: Overrides) -> None:
+    """The whole config, defaults and overrides included, as YAML.
+
+    Example: millstream config show conf/digits.yaml train.seed=1
+    """
+    display.config(load_config(config, overrides))
+
+
+@config_commands.command
+def schema() -> None:
+    """The JSON schema of a config, for editors.
+
+    Example: millstream config schema > millstream.schema.json
+    """
+    display.schema()
+
+
+@config_commands.command
+def validate(config: Path, *overrides: Overrides) -> None:
+    """Checks a config; says path, value, rule and fix of what is wrong.
+
+    Example: millstream config validate conf/digits.yaml
+    """
+    load_config(config, overrides)
+    display.note(f"{config}: valid")
+
+
+def _run_flow(config: Config, *, run_id: str | None, fresh: bool, json: bool) -> None:
+    # Prefect reads these when it is imported: quiet, private, and patient on a busy machine.
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # what goes wrong is said once, by `app`
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    from tasks.workers import launch
+
+    launch.warm_up()  # before Prefect is imported: TensorFlow takes longer
+    from flows.training import training
+
+    groups = {name: getattr(config, name) for name in Config.model_fields}
+    display.outcome(training(**groups, run_id=run_id, fresh=fresh), json=json)
+
+
+def _run_stage(
+    config: Config,
+    stage: Callable[[Run, Shards], Record],
+    *,
+    run_id: str | None,
+    trained: bool = False,
+    json: bool,
+) -> None:
+    """Carries out one stage on the shards that are there, without Prefect and MLflow."""
+    from tasks.download.download import download
+    from tasks.models.build import code_digest
+    from tasks.prepare.prepare import find_shards
+
+    workspace = workspace_of()
+    shards = find_shards(config.name, config.data, download(config.data, workspace), workspace)
+    with open_run(
+        workspace,
+        config,
+        data_digest=shards.data_digest,
+        code_digest=code_digest(config.model),
+        run_id=run_id,
+        trained=trained,
+    ) as run:
+        display.record(stage(run, shards), json=json)

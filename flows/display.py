@@ -1,0 +1,110 @@
+"""What the command prints: results to standard output, words about them to standard error."""
+
+import json as json_module
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from tasks.config import Config
+from tasks.files import Record
+from tasks.runs import RunState
+
+if TYPE_CHECKING:
+    from flows.training import Outcome
+    from tasks.host.doctor import Finding
+
+STATUS_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def note(text: str) -> None:
+    """Prints a sentence to standard error."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def error(problem: Exception) -> None:
+    """Prints what a user can mend, without a traceback."""
+    console = Console(stderr=True)
+    console.print("error: ", style="bold red", end="")
+    console.print(str(problem), markup=False, highlight=False, soft_wrap=True)
+
+
+def record(value: Record, *, json: bool) -> None:
+    """Prints a record: as JSON, or a line for each field that fits on one."""
+    if json:
+        _print_json(value.model_dump(mode="json"))
+        return
+    _print_pairs({name: shown for name, shown in value.model_dump(mode="json").items() if not isinstance(shown, list)})
+
+
+def outcome(found: "Outcome", *, json: bool) -> None:
+    """Prints what a finished run has to show, and the commands that look at it."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    trained, report, shards = found.trained, found.report, found.shards
+    splits = ", ".join(f"{split} {count}" for split, count in shards.num_examples.items())
+    _print_pairs(
+        {
+            "run": found.run_id,
+            f"{report.split} accuracy": f"{report.accuracy:.4f}  ({report.num_examples} examples, loss {report.loss:.4f})",
+            "examples/s": f"{trained.examples_per_second:,.0f}  ({trained.num_replicas} replicas, "
+            f"step p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms)",
+            "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
+            "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
+            "model": str(found.exported.directory),
+            "registered": f"{found.registered.name} version {found.registered.version}",
+        }
+    )
+    note("")
+    note("Look at the run:")
+    note(f"  mlflow ui --backend-store-uri {found.tracking_uri}" if "://" in found.tracking_uri else "")
+    note(f"  {found.tracking_url}")
+    note("Load the model:")
+    note(
+        f"  python -c \"import tensorflow as tf; print(tf.saved_model.load('{found.exported.directory}').signatures)\""
+    )
+
+
+def runs(states: Sequence[RunState], *, json: bool) -> None:
+    """Prints a table of runs."""
+    if json:
+        _print_json([state.model_dump(mode="json") for state in states])
+        return
+    table = Table("run", "status", "begun", "host", box=None)
+    for state in states:
+        table.add_row(state.id, state.status, state.created[:19].replace("T", " "), state.host)
+    Console().print(table)
+
+
+def findings(found: Sequence["Finding"], *, json: bool) -> None:
+    """Prints what the doctor found, with the fix of each."""
+    if json:
+        _print_json([finding.model_dump(mode="json") for finding in found])
+        return
+    table = Table("", "what", "found", "fix", box=None)
+    for finding in found:
+        table.add_row(finding.status, finding.name, finding.found, finding.fix, style=STATUS_STYLES[finding.status])
+    Console().print(table)
+
+
+def config(value: Config) -> None:
+    """Prints a config as YAML."""
+    print(yaml.safe_dump(value.model_dump(mode="json"), sort_keys=False), end="")  # noqa: T201
+
+
+def schema() -> None:
+    """Prints the JSON schema of a config."""
+    _print_json(Config.model_json_schema())
+
+
+def _print_pairs(pairs: dict[str, Any]) -> None:
+    width = max(len(name) for name in pairs)
+    for name, value in pairs.items():
+        Console().print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_json(value: Any) -> None:
+    print(json_module.dumps(value, indent=1))  # noqa: T201

@@ -1,0 +1,92 @@
+"""Kill it anywhere: the same command goes on, and nothing is left behind. Long proofs: `make prove`."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import mlflow
+import psutil
+import pytest
+
+from tasks import events
+from tasks.runs import Run, find_run, list_runs
+
+DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
+
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(300)]
+# Long enough to be interrupted, its steps cut into small calls.
+LONG = ("train.total=40 epochs", "train.optimizer.schedule.kind=constant", "train.checkpoint_every=5 steps")
+
+
+@pytest.fixture
+def interrupted(millstream, request):
+    """Starts a run of its own key and waits until two epochs are trained: (process, run, its descendants)."""
+    seed = abs(hash(request.node.name)) % 10**6
+    overrides = (*LONG, f"train.seed={seed}")
+    process = millstream.start("run", DIGITS, *overrides)
+    run = wait_for(lambda: newest_with_events(millstream, seed))
+    yield process, run, overrides, psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+
+
+def newest_with_events(millstream, seed) -> Run | None:
+    for state in list_runs(millstream.workspace):
+        run = find_run(millstream.workspace, state.id)
+        if run.config.train.seed == seed and len(events.history(run.events).get("loss", {})) >= 2:
+            return run
+    return None
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{condition} did not come true within {seconds} s")
+
+
+def test_kill_9_of_the_flow_leaves_no_child_and_the_same_command_goes_on(millstream, interrupted):
+    process, run, overrides, descendants = interrupted
+    assert len(descendants) >= 2, "the workers' server and the training child"
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(descendants, timeout=5)
+    assert alive == []
+
+    outcome = json.loads(millstream("run", DIGITS, *overrides, "--json").stdout)
+    assert outcome["run_id"] == run.id
+    assert outcome["trained"]["resumed_from_step"] >= 46
+    assert run.state().status == "finished"
+    client = mlflow.MlflowClient(outcome["tracking_uri"])
+    mlflow_run_id = run.state().mlflow_run_id
+    assert client.get_run(mlflow_run_id).info.status == "FINISHED"
+    points = client.get_metric_history(mlflow_run_id, "loss")
+    assert [point.step for point in points] == [23 * epoch for epoch in range(1, 41)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_a_checkpoint_and_the_truth(millstream, interrupted, number):
+    process, run, _, descendants = interrupted
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on where it stopped" in errors
+    assert "Traceback" not in errors
+    assert psutil.wait_procs(descendants, timeout=5)[1] == []
+    state = run.state()
+    assert state.status == "killed"
+    steps = [int(path.name) for path in run.checkpoints.iterdir() if path.name.isdigit()]
+    assert max(steps) >= 46
+    client = mlflow.MlflowClient(f"sqlite:///{millstream.workspace}/mlflow.db")
+    assert client.get_run(state.mlflow_run_id).info.status == "KILLED"
+
+
+def test_the_same_config_at_the_same_time_is_refused_with_host_and_process(millstream, interrupted):
+    process, run, overrides, _ = interrupted
+    refused = millstream("run", DIGITS, *overrides, code=1)
+    assert f"run {run.id} with this very config is being carried out" in refused.stderr
+    assert f"by process {process.pid}" in refused.stderr

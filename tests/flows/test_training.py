@@ -1,0 +1,94 @@
+"""The main job: one command, from raw data to a tracked and registered model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from tasks.runs import list_runs
+
+DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
+PERF = ("examples_per_second", "step_seconds_p50", "step_seconds_p95", "input_wait_fraction")
+
+
+@pytest.fixture(scope="module")
+def mlflow_run(finished):
+    client = mlflow.MlflowClient(finished["tracking_uri"])
+    runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    return next(run for run in runs if run.data.tags["millstream.run_id"] == finished["run_id"])
+
+
+def test_it_learns_the_digits(finished):
+    assert finished["report"]["split"] == "test"
+    assert finished["report"]["num_examples"] == 180
+    assert finished["report"]["accuracy"] >= 0.96
+    assert finished["trained"]["num_replicas"] == 2
+    assert finished["trained"]["num_steps"] == 5 * 23
+
+
+def test_the_run_and_its_directories_are_finished(millstream, finished):
+    (state,) = [state for state in list_runs(millstream.workspace) if state.id == finished["run_id"]]
+    assert state.status == "finished"
+    assert (Path(finished["exported"]["directory"]) / "COMPLETED").is_file()
+    assert finished["exported"]["largest_difference"] <= 1e-5
+
+
+def test_one_mlflow_run_holds_params_metrics_and_tags(finished, mlflow_run):
+    assert mlflow_run.info.status == "FINISHED"
+    assert mlflow_run.data.params["train.total"] == "5 epochs"
+    assert mlflow_run.data.params["feed.global_batch_size"] == "64"
+    metrics = mlflow_run.data.metrics
+    assert {"loss", "accuracy", "val_loss", "val_accuracy", *(f"perf/{name}" for name in PERF)} <= metrics.keys()
+    assert metrics["eval/accuracy"] == finished["report"]["accuracy"]
+    for name in PERF:
+        assert metrics[f"perf/{name}"] == finished["trained"][name]
+    assert mlflow_run.data.tags["prefect.flow_run_id"]
+    assert "tensorflow" in str(mlflow_run.data.tags) + str(mlflow_run.data.params)
+
+
+def test_every_epoch_is_one_point_of_each_curve(finished, mlflow_run):
+    client = mlflow.MlflowClient(finished["tracking_uri"])
+    for metric in ("loss", "val_accuracy"):
+        steps = [point.step for point in client.get_metric_history(mlflow_run.info.run_id, metric)]
+        assert steps == [23, 46, 69, 92, 115]
+
+
+def test_the_mlflow_run_holds_dataset_plots_config_and_manifest(finished, mlflow_run):
+    (dataset,) = mlflow_run.inputs.dataset_inputs
+    assert dataset.dataset.name == "digits"
+    assert dataset.dataset.digest == finished["shards"]["data_digest"]
+    client = mlflow.MlflowClient(finished["tracking_uri"])
+    names = {
+        item.path for folder in ("", "report", "data") for item in client.list_artifacts(mlflow_run.info.run_id, folder)
+    }
+    assert {"config.yaml", "report/confusion_matrix.png", "report/learning_curves.png", "data/manifest.json"} <= names
+
+
+def test_the_exported_model_is_registered(finished):
+    client = mlflow.MlflowClient(finished["tracking_uri"])
+    version = client.get_model_version("digits", finished["registered"]["version"])
+    assert version.tags["millstream.digest"] == finished["exported"]["digest"]
+
+
+def test_another_run_writes_no_shard_again_and_says_so(millstream, finished):
+    manifest = Path(finished["shards"]["directory"]) / "manifest.json"
+    before = manifest.stat().st_mtime_ns
+    printed = millstream("run", DIGITS, "train.total=1 epochs", "train.optimizer.schedule.kind=constant")
+    assert "there already, nothing written" in printed.stderr
+    assert manifest.stat().st_mtime_ns == before
+    assert len(list_runs(millstream.workspace)) == 2
+    for words in ("test accuracy", "examples/s", "input wait", "shards", "mlflow ui", "?workflowType=machine_learning"):
+        assert words in printed.stdout + printed.stderr
+
+
+def test_the_exported_model_loads_with_tensorflow_alone(finished, tmp_path):
+    code = f"""
+import numpy as np, tensorflow as tf
+model = tf.saved_model.load({finished["exported"]["directory"]!r})
+answer = model.signatures["serving_default"](image=tf.zeros([3, 8, 8, 1], tf.uint8))
+assert answer["probabilities"].shape == (3, 10) and answer["probabilities"].dtype == tf.float32
+np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, rtol=1e-5)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
