@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
 from tasks.train.checkpoint import place
+from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
 from tasks.train.setup import set_up
 from tasks.train.step import make_run_steps
@@ -40,7 +41,7 @@ def count_reductions(workspace, run_id, shards):
         target=setup.target,
         seed=0,
         clip_norm=None,
-        deterministic=True,
+        clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
     graph = run_steps.get_concrete_function(batches, tf.constant(1)).graph.as_graph_def()

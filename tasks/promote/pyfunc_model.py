@@ -1,0 +1,36 @@
+"""The pyfunc model: an exported SavedModel as MLflow loads and serves it.
+
+MLflow keeps this file itself beside the SavedModel, so it needs TensorFlow and nothing of ours.
+"""
+
+from typing import Any
+
+import mlflow
+import numpy as np
+
+
+class SavedModel(mlflow.pyfunc.PythonModel):
+    """Calls the signature `serving_default`."""
+
+    def load_context(self, context: Any) -> None:
+        """Loads the SavedModel."""
+        import tensorflow as tf
+
+        self._loaded = tf.saved_model.load(context.artifacts["saved_model"])
+        self._function = self._loaded.signatures["serving_default"]
+
+    # Without type hints: MLflow would take one for the type of a row, and knows none for a dict of arrays.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """Returns {output: [n, ...] array} of {input: [n, ...] array}; text is str, not bytes."""
+        import tensorflow as tf
+
+        _, specs = self._function.structured_input_signature
+        tensors = {name: tf.constant(np.asarray(model_input[name]), spec.dtype) for name, spec in specs.items()}
+        return {name: _plain(output.numpy()) for name, output in self._function(**tensors).items()}
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    return np.char.decode(array.astype(bytes), "utf-8") if array.dtype == object else array
+
+
+mlflow.models.set_model(SavedModel())

@@ -1,0 +1,116 @@
+"""The registration: a SavedModel becomes an MLflow model and a version of it; runs in a worker process.
+
+MLflow loads the model to try the input example, and works on the one active run and server of its process: neither may
+happen in the flow process.
+"""
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model, ModelSignature
+from mlflow.types import Schema, TensorSpec
+
+from tasks.errors import TrackingError
+from tasks.evaluate.report import PREDICTIONS, EvalReport
+from tasks.export.manifest import ExportManifest
+from tasks.prepare.manifest import ShardManifest, Shards
+from tasks.promote.record import RegisteredModel
+from tasks.runs import Run, find_run
+from tasks.track.client import is_outage, open_client, tracking_uri, without_password
+from tasks.workers.child import progress
+
+DIGEST_TAG = "millstream.digest"
+_REQUIREMENTS = ("mlflow", "numpy", "tensorflow")
+
+
+def register(
+    *,
+    workspace: str,
+    run_id: str,
+    mlflow_run_id: str,
+    shards: dict[str, Any],
+    report: dict[str, Any],
+    exported: dict[str, Any],
+) -> dict[str, Any]:
+    """Returns the RegisteredModel of a run's exported model, as JSON, made unless it is there.
+
+    Raises TrackingError if MLflow does not answer.
+    """
+    progress("register")
+    run, model = find_run(Path(workspace), run_id), ExportManifest.model_validate(exported)
+    try:
+        found = _find(run, mlflow_run_id, model.digest)
+        if found is None:
+            _log(run, mlflow_run_id, Shards.model_validate(shards), EvalReport.model_validate(report), model)
+            found = _find(run, mlflow_run_id, model.digest)
+            assert found is not None
+    except (MlflowException, OSError) as error:
+        if not is_outage(error):
+            raise
+        raise TrackingError(
+            f"run {run.id}: the model in {model.directory} is not registered, {without_password(tracking_uri(run))} "
+            f"does not take it ({error}); give the same command again when it does: only this is left"
+        ) from error
+    return found.model_dump(mode="json")
+
+
+def _find(run: Run, mlflow_run_id: str, digest: str) -> RegisteredModel | None:
+    client = open_client(tracking_uri(run))
+    for version in client.search_model_versions(f"name = '{_registered_name(run)}' and run_id = '{mlflow_run_id}'"):
+        if version.tags.get(DIGEST_TAG) == digest:
+            uri = f"models:/{version.name}/{version.version}"
+            return RegisteredModel(name=version.name, version=int(version.version), uri=uri, digest=digest)
+    return None
+
+
+def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, exported: ExportManifest) -> None:
+    """Logs the model to the MLflow run and registers it."""
+    manifest = shards.manifest()
+    mlflow.set_tracking_uri(tracking_uri(run))
+    # A model is put into the active experiment, whichever run it is of.
+    mlflow.set_experiment(experiment_id=mlflow.get_run(mlflow_run_id).info.experiment_id)
+    # mlflow.pyfunc.log_model takes no run: it would have to be the active one, and would be ended here.
+    Model.log(
+        artifact_path=None,
+        name=run.config.name,
+        flavor=mlflow.pyfunc,
+        run_id=mlflow_run_id,
+        python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+        artifacts={"saved_model": str(exported.directory)},
+        signature=_signature(manifest),
+        input_example=_input_example(manifest, report),
+        pip_requirements=[f"{package}=={metadata.version(package)}" for package in _REQUIREMENTS],
+        registered_model_name=_registered_name(run),
+        tags={
+            DIGEST_TAG: exported.digest,
+            "millstream.run_id": run.id,
+            "millstream.data_digest": shards.data_digest,
+            f"eval.{report.split}.accuracy": f"{report.accuracy:.6g}",
+        },
+    )
+
+
+def _registered_name(run: Run) -> str:
+    return run.config.promote.registered_name or run.config.name
+
+
+def _signature(manifest: ShardManifest) -> ModelSignature:
+    """Returns the types and shapes of the SavedModel's `serving_default`."""
+    features = {name: manifest.features[name] for name in manifest.inputs}
+    inputs = [TensorSpec(np.dtype(feature.dtype), (-1, *feature.shape), name) for name, feature in features.items()]
+    outputs = [
+        TensorSpec(np.dtype("float32"), (-1, len(manifest.label_map)), "probabilities"),
+        TensorSpec(np.dtype("int64"), (-1,), "class"),
+        TensorSpec(np.dtype("str"), (-1,), "label"),
+    ]
+    return ModelSignature(Schema(inputs), Schema(outputs))
+
+
+def _input_example(manifest: ShardManifest, report: EvalReport) -> dict[str, Any]:
+    """Returns {input: [n, *shape] array} of the real examples that evaluation kept."""
+    with np.load(report.directory / PREDICTIONS) as kept:
+        return {name: kept[f"input/{name}"] for name in manifest.inputs}

@@ -1,0 +1,96 @@
+"""The MLflow client: where the runs are kept, how that place is reached, and how a person looks at it."""
+
+import logging
+import os
+import shlex
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tasks.runs import Run
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+UI_PORT = 5000
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # By default a server that is gone blocks each call for four minutes; the tracker has its own patience.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+def tracking_uri(run: Run) -> str:
+    """Returns `tracking.uri` of the config, else MLFLOW_TRACKING_URI, else the sqlite database of the workspace."""
+    default = f"sqlite:///{run.workspace / 'mlflow.db'}"
+    return run.config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or default
+
+
+def open_client(uri: str) -> "MlflowClient":
+    """Returns a client of `uri` alone, for runs and registry: MLflow's process-wide settings are not touched.
+
+    Imports MLflow and makes or migrates a database: it takes seconds. The user's own MLFLOW_* settings hold.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # each retry; the tracker says it once
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def find_experiment(client: "MlflowClient", run: Run) -> str:
+    """Returns the id of the run's experiment; makes it if there is none. Raises what MLflow raises."""
+    from mlflow.exceptions import MlflowException
+
+    name = run.config.tracking.experiment or run.config.name
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        # A server decides where artifacts go; a bare database would put them into the present folder.
+        location = None if _is_server(client.tracking_uri) else str(run.workspace / "mlartifacts")
+        try:
+            return str(client.create_experiment(name, artifact_location=location))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another run may have made it just now
+            if found is None:
+                raise
+    return str(found.experiment_id)
+
+
+def is_outage(error: Exception) -> bool:
+    """Returns whether the same call may succeed later: no answer, a server's own failure, a full disk.
+
+    False for what MLflow refused, and for a bug of ours.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()
+        return bool(status >= 500 or status == 429)
+    return isinstance(error, OSError)  # every error of requests is one
+
+
+def run_url(uri: str, experiment_id: str, mlflow_run_id: str) -> str:
+    """Returns the link of a run in the MLflow UI: of the server, or of the UI that `ui_command` opens."""
+    address = without_password(uri).rstrip("/") if _is_server(uri) else f"http://127.0.0.1:{UI_PORT}"
+    # Without its end the UI opens in the mode for language models, which does not show a training.
+    return f"{address}/#/experiments/{experiment_id}/runs/{mlflow_run_id}?workflowType=machine_learning"
+
+
+def ui_command(uri: str) -> str:
+    """Returns the shell command that opens the UI on a database; empty for a server, whose UI is open already."""
+    return "" if _is_server(uri) else f"mlflow ui --backend-store-uri {shlex.quote(uri)} --port {UI_PORT}"
+
+
+def without_password(uri: str) -> str:
+    """Returns the URI without user and password, for messages."""
+    parts = urlsplit(uri)
+    return uri.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else uri
+
+
+def _is_server(uri: str) -> bool:
+    return uri.startswith(("http://", "https://"))
