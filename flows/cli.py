@@ -1,7 +1,6 @@
 """The `millstream` command: thin, and it imports what a command needs only when that command runs."""
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from flows import display
+from flows import display, embedded
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError
 from tasks.files import Record
@@ -29,6 +28,7 @@ commands = App(
     name="millstream",
     help="Raw data to shards, to a trained, evaluated, exported and registered Keras model.",
     version_flags=["--version"],
+    suppress_keyboard_interrupt=False,  # `app` says what it means
 )
 config_commands = App(name="config", help="Look at a config without running it.")
 commands.command(config_commands)
@@ -202,15 +202,10 @@ def validate(config: Path, *overrides: Overrides) -> None:
 
 
 def _run_flow(config: Config, *, run_id: str | None, fresh: bool, json: bool) -> None:
-    # Prefect reads these when it is imported: quiet, private, and patient on a busy machine.
-    os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # what goes wrong is said once, by `app`
-    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
     from tasks.workers import launch
 
     launch.warm_up()  # before Prefect is imported: TensorFlow takes longer
+    embedded.start()
     from flows.training import training
 
     groups = {name: getattr(config, name) for name in Config.model_fields}

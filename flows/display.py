@@ -49,7 +49,8 @@ def outcome(found: "Outcome", *, json: bool) -> None:
     _print_pairs(
         {
             "run": found.run_id,
-            f"{report.split} accuracy": f"{report.accuracy:.4f}  ({report.num_examples} examples, loss {report.loss:.4f})",
+            f"{report.split} accuracy": f"{report.accuracy:.4f}  "
+            f"({report.num_examples} examples, loss {report.loss:.4f})",
             "examples/s": f"{trained.examples_per_second:,.0f}  ({trained.num_replicas} replicas, "
             f"step p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms)",
             "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
