@@ -1,7 +1,10 @@
 """What the command prints: results to standard output, words about them to standard error."""
 
 import json as json_module
+import shutil
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -11,6 +14,7 @@ from rich.table import Table
 from tasks.config import Config
 from tasks.files import Record
 from tasks.runs import RunState
+from tasks.track.client import ui_command
 
 if TYPE_CHECKING:
     from flows.training import Outcome
@@ -61,12 +65,13 @@ def outcome(found: "Outcome", *, json: bool) -> None:
     )
     note("")
     note("Look at the run:")
-    note(f"  mlflow ui --backend-store-uri {found.tracking_uri}" if "://" in found.tracking_uri else "")
+    opener = ui_command(found.tracking_uri)
+    if opener:
+        note(f"  {_program_folder()}{opener}")
     note(f"  {found.tracking_url}")
     note("Load the model:")
-    note(
-        f"  python -c \"import tensorflow as tf; print(tf.saved_model.load('{found.exported.directory}').signatures)\""
-    )
+    load = f"import tensorflow as tf; print(tf.saved_model.load('{found.exported.directory}').signatures)"
+    note(f'  {_program_folder()}python -c "{load}"')
 
 
 def runs(states: Sequence[RunState], *, json: bool) -> None:
@@ -99,6 +104,15 @@ def config(value: Config) -> None:
 def schema() -> None:
     """Prints the JSON schema of a config."""
     _print_json(Config.model_json_schema())
+
+
+def _program_folder() -> str:
+    """Returns what goes before a program of this environment to call it from here; empty if it is on the PATH."""
+    folder = Path(sys.executable).parent
+    if shutil.which("mlflow") == str(folder / "mlflow"):
+        return ""
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    return f"{shown}/"
 
 
 def _print_pairs(pairs: dict[str, Any]) -> None:
