@@ -1,15 +1,17 @@
 """The config: one frozen pydantic tree that names everything a run depends on."""
 
+import zoneinfo
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.schema import explain
+from tasks.size import Size
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -25,6 +27,7 @@ OPERATIONAL_FIELDS = frozenset(
         "distribute",
         "evaluate.batch_size",
         "tracking",
+        "deploy",
     }
 )
 
@@ -68,8 +71,8 @@ class DataConfig(Section):
     """Shares of the splits, stratified by class."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Decides the split of each example and its place in the shards."""
-    shard_size: ByteSize = Field(ByteSize(128 * 2**20), gt=0)
-    """Aimed-at size of one shard in bytes ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
+    shard_size: Size = Size("128 MB")
+    """Aimed-at size of one shard ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
 
 
 class FeedConfig(Section):
@@ -85,8 +88,8 @@ class FeedConfig(Section):
     """What becomes of an epoch's short last batch: trained on exactly (padded and masked), or left out."""
     cache: Literal["auto", "memory", "none"] = "auto"
     """Whether decoded examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
-    memory_limit: ByteSize = Field(ByteSize(2 * 2**30), gt=0)
-    """Memory in bytes that window, cache and prefetch may take ('6 GB')."""
+    memory_limit: Size = Size("2 GB")
+    """Memory that window, cache and prefetch may take ('6 GB')."""
     prefetch_batches: int = Field(4, ge=1)
     """Global batches made ahead of the step that takes them."""
 
@@ -132,7 +135,7 @@ class OptimizerConfig(Section):
 class TrainConfig(Section):
     """How long and by which rule the model learns."""
 
-    total: Duration = Duration(10, "epochs")
+    total: Duration = Duration("10 epochs")
     """Length of training."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Decides initial weights, order of examples and dropout masks."""
@@ -146,7 +149,7 @@ class TrainConfig(Section):
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
-    checkpoint_every: Duration = Duration(1, "epochs")
+    checkpoint_every: Duration = Duration("1 epochs")
     """Distance between checkpoints; there is always one at the end of an epoch too."""
     keep_checkpoints: int = Field(2, ge=1)
     """Latest checkpoints kept, besides the best."""
@@ -158,6 +161,8 @@ class OneDevice(Section):
     """One replica: the first GPU, or the CPU."""
 
     kind: Literal["one_device"] = "one_device"
+    when_busy: Literal["wait", "refuse"] = "wait"
+    """What to do while another run of this host holds the device."""
     hang_timeout_seconds: float = Field(300, gt=0)
     """Longest silence of a worker before it counts as hung and is stopped."""
 
@@ -168,6 +173,8 @@ class Mirrored(Section):
     kind: Literal["mirrored"] = "mirrored"
     num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
+    when_busy: Literal["wait", "refuse"] = "wait"
+    """What to do while another run of this host holds one of the devices."""
     hang_timeout_seconds: float = Field(300, gt=0)
     """Longest silence of a worker before it counts as hung and is stopped."""
 
@@ -209,6 +216,37 @@ class TrackingConfig(Section):
     """MLflow experiment; default: the config's name."""
 
 
+class Schedule(Section):
+    """When a deployment runs by itself."""
+
+    cron: str = Field(pattern=r"^\S+( \S+){4}$")
+    """Minute, hour, day of month, month, day of week; day of month AND day of week given means either."""
+    timezone: str
+    """Name of a time zone, such as Europe/Berlin or UTC: without one, a cron line means another hour twice a year."""
+    active: bool = False
+    """Whether it runs from the start; otherwise it is switched on in the Prefect UI."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in zoneinfo.available_timezones():
+            raise ValueError("must be the name of a time zone, such as Europe/Berlin or UTC")
+        return name
+
+
+class DeployConfig(Section):
+    """How Prefect runs this config; `millstream deployments --write` makes prefect.yaml of it."""
+
+    work_pool: str = "gpu-pool"
+    """Work pool whose worker runs it."""
+    concurrency_limit: int = Field(1, ge=1)
+    """Runs of one deployment at the same time."""
+    when_busy: Literal["wait", "cancel"] = "wait"
+    """What becomes of a run over that limit."""
+    schedules: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Schedule] = {}
+    """Deployments besides the plain one, by the name that follows the config's: weekly makes digits-weekly."""
+
+
 class Config(Section):
     """A complete run."""
 
@@ -223,6 +261,7 @@ class Config(Section):
     export: ExportConfig = ExportConfig()
     promote: PromoteConfig = PromoteConfig()
     tracking: TrackingConfig = TrackingConfig()
+    deploy: DeployConfig = DeployConfig()
 
     def identity(self) -> dict[str, Any]:
         """Returns the config as JSON without its operational fields: what decides the result of a run."""
@@ -256,8 +295,12 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
-    if folder is not None and config.model.folder is None:
-        config = config.model_copy(update={"model": config.model.model_copy(update={"folder": str(folder)})})
+    # Absolute, because a run goes on from wherever its next command is given.
+    place = config.model.folder or folder
+    if place is not None:
+        config = config.model_copy(
+            update={"model": config.model.model_copy(update={"folder": str(Path(place).resolve())})}
+        )
     return config
 
 

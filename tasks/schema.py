@@ -6,15 +6,11 @@ import types
 import typing
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ByteSize, ValidationError
-
-from tasks.duration import Duration
+from pydantic import BaseModel, ValidationError
 
 # What pydantic would say in the terms of Python.
 _RULES = {
     "bool_parsing": "true or false",
-    "byte_size": "a size with a unit, such as '64 KB' or '2 GB'",
-    "byte_size_unit": "a size with a unit, such as '64 KB' or '2 GB'",
     "dict_type": "a group of fields",
     "float_parsing": "a number",
     "float_type": "a number",
@@ -119,8 +115,6 @@ def _fix(value: Any, options: list[str], field: Any) -> str:
     if close:
         return f"did you mean {close[0]}?"
     default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
-    if isinstance(default, ByteSize):
-        return f"the default is {default.human_readable(separator=' ')}"
-    if isinstance(default, (str, int, float, Duration)) and not options[1:]:
+    if isinstance(default, (str, int, float)) and not options[1:]:
         return f"the default is {str(default).lower() if isinstance(default, bool) else default}"
     return "correct it in the file or as key=value"

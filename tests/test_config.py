@@ -20,12 +20,12 @@ from tasks.errors import ConfigError
         ),
         (
             {"window": 5},
-            "window=5: no such field; did you mean feed.window? a config has data, distribute, evaluate, export, "
-            "feed, model, name, promote, tracking, train",
+            "window=5: no such field; did you mean feed.window? a config has data, deploy, distribute, evaluate, "
+            "export, feed, model, name, promote, tracking, train",
         ),
         (
             {"distribute": {"kind": "one_device", "num_replicas": 2}},
-            "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind",
+            "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind, when_busy",
         ),
         (
             {"distribute": {"kind": "mirored"}},
@@ -67,8 +67,9 @@ from tasks.errors import ConfigError
         ),
         (
             {"data": {"shard_size": "lots"}},
-            "data.shard_size='lots': must be a size with a unit, such as '64 KB' or '2 GB' (Aimed-at size of one shard "
-            "in bytes ('64 KB', '128 MB'): large enough to stream, small enough to spread); the default is 128.0 MiB",
+            "data.shard_size='lots': must be a whole number and a unit, such as '64 KB', '128 MiB' or '6 GB' (Aimed-at "
+            "size of one shard ('64 KB', '128 MB'): large enough to stream, small enough to spread); the default is "
+            "128 MB",
         ),
         (
             {"data": {"splits": {"train": 0.9}}},
@@ -134,8 +135,8 @@ def test_overrides_come_last_and_create_groups() -> None:
         {"name": "digits", "train": {"total": "3 epochs", "seed": 1}},
         ["train.total=5 steps", "feed.cache=none", "model.args.width=64", "data.shard_size=64 KB"],
     )
-    assert (config.train.total, config.train.seed) == (Duration(5, "steps"), 1)
-    assert (config.feed.cache, config.model.args, config.data.shard_size) == ("none", {"width": 64}, 64_000)
+    assert (config.train.total, config.train.seed) == (Duration("5 steps"), 1)
+    assert (config.feed.cache, config.model.args, config.data.shard_size) == ("none", {"width": 64}, "64 KB")
 
 
 def test_override_of_a_kind_drops_the_fields_of_the_old_kind() -> None:
@@ -143,7 +144,7 @@ def test_override_of_a_kind_drops_the_fields_of_the_old_kind() -> None:
     path = "train.optimizer.schedule.kind"
     assert build_config(tree, [f"{path}=constant"]).train.optimizer.schedule == ConstantSchedule()
     assert build_config(tree, [f"{path}=cosine"]).train.optimizer.schedule == CosineSchedule(
-        warmup=Duration(2, "epochs")
+        warmup=Duration("2 epochs")
     )
     mirrored = build_config(tree, ["distribute.kind=mirrored", "distribute.num_replicas=4"])
     assert mirrored.distribute == Mirrored(num_replicas=4)

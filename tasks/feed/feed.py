@@ -46,7 +46,7 @@ class Feed:
         self._check(split)
         self._names = (*manifest.inputs, manifest.target, manifest.id)
         self._cached = config.cache == "memory" or (
-            config.cache == "auto" and self.decoded_bytes <= config.memory_limit / 2
+            config.cache == "auto" and self.decoded_bytes <= config.memory_limit.size_bytes / 2
         )
 
     @property
@@ -180,11 +180,11 @@ class Feed:
             )
         example_bytes = sum(shard.size_bytes for shard in self._split.shards) / self.num_examples
         needed = min(config.window, self.num_examples) * example_bytes
-        if needed > config.memory_limit:
+        if needed > config.memory_limit.size_bytes:
             raise ConfigError(
                 f"feed.window={config.window} examples of {example_bytes / 1e3:.1f} KB need {needed / 1e9:.1f} GB, "
-                f"over feed.memory_limit={config.memory_limit / 1e9:.1f} GB; use at most "
-                f"{int(config.memory_limit / example_bytes)}, or raise the limit"
+                f"over feed.memory_limit={config.memory_limit}; use at most "
+                f"{int(config.memory_limit.size_bytes / example_bytes)}, or raise the limit"
             )
 
 

@@ -177,13 +177,13 @@ def _workspace(workspace: Path) -> list[Finding]:
 
 
 def _memory(limit_bytes: int, config: Config | None) -> Finding:
-    asked = config.feed.memory_limit if config is not None else 0
-    fits = asked < limit_bytes
+    asked = config.feed.memory_limit if config is not None else None
+    fits = asked is None or asked.size_bytes < limit_bytes
     return Finding(
         name="memory",
         status="ok" if fits else "warning",
-        found=f"{_size(limit_bytes)} for all processes" + ("" if fits else f", feed.memory_limit={_size(asked)}"),
-        fix="" if fits else f"set feed.memory_limit to half of it: '{_size(limit_bytes // 2)}'",
+        found=f"{_size(limit_bytes)} for all processes" + ("" if fits else f", feed.memory_limit={asked}"),
+        fix="" if fits else f"set feed.memory_limit to half of it: '{limit_bytes // 2_000_000} MB'",
     )
 
 

@@ -89,7 +89,7 @@ def _write(directory: Path, name: str, config: DataConfig, raw: RawData, digest:
         features=examples.features,
         label_map=examples.label_map,
         splits={
-            split: _write_split(directory, name, split, examples, rows, target_bytes=config.shard_size)
+            split: _write_split(directory, name, split, examples, rows, target_bytes=config.shard_size.size_bytes)
             for split, rows in plan.items()
         },
         code_version=_code_version(),

@@ -108,7 +108,7 @@ def test_the_shuffle_mixes_nearly_as_well_as_a_full_one(digits):
             {"global_batch_size": 2000, "last_batch": "drop"},
             "feed.global_batch_size=2000: the train split has only 1437",
         ),
-        ({"memory_limit": "10 KB"}, "over feed.memory_limit=0.0 GB; use at most"),
+        ({"memory_limit": "10 KB"}, "over feed.memory_limit=10 KB; use at most"),
     ],
 )
 def test_a_feed_that_cannot_be_is_refused_with_the_numbers(digits, settings, message):

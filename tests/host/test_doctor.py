@@ -105,7 +105,7 @@ def test_config_that_asks_for_more_memory_than_there_is_gets_a_warning() -> None
     assert doctor._memory(4 * 10**9, config) == doctor.Finding(
         name="memory",
         status="warning",
-        found="4.0 GB for all processes, feed.memory_limit=6.0 GB",
-        fix="set feed.memory_limit to half of it: '2.0 GB'",
+        found="4.0 GB for all processes, feed.memory_limit=6 GB",
+        fix="set feed.memory_limit to half of it: '2000 MB'",
     )
     assert doctor._memory(8 * 10**9, config).status == "ok"

@@ -17,6 +17,7 @@ from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import COMPLETED, atomic_directory, digest_file, verify
 from tasks.prepare.prepare import data_digest, prepare
+from tasks.size import Size
 
 CONFIG = DataConfig.model_validate({"shard_size": "55 KB"})
 REPOSITORY = Path(__file__).parents[2]
@@ -109,7 +110,7 @@ def test_digest_follows_name_source_and_every_data_field(raw: RawData) -> None:
         ("digits", CONFIG, raw.model_copy(update={"digest": "0" * 64})),
         ("digits", CONFIG.model_copy(update={"seed": 1}), raw),
         ("digits", CONFIG.model_copy(update={"splits": Splits(train=0.6, validation=0.2, test=0.2)}), raw),
-        ("digits", CONFIG.model_copy(update={"shard_size": 1_000_000}), raw),
+        ("digits", CONFIG.model_copy(update={"shard_size": Size("1 MB")}), raw),
     ]
     digests = {data_digest(*arguments) for arguments in changed}
     assert len(digests) == len(changed)
