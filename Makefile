@@ -6,7 +6,7 @@ EXTRAS := dev$(if $(GPU),$(COMMA)gpu)
 STAMP := .venv/.setup-$(subst $(COMMA),-,$(EXTRAS))
 BIN := .venv/bin
 
-.PHONY: help setup run test prove lint
+.PHONY: help setup run test prove lint browser
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -20,13 +20,19 @@ run: setup  ## the main job: the digits from raw data to a registered model
 test: setup  ## the tests, without the long proofs
 	$(BIN)/python -m pytest -m "not prove"
 
-prove: setup  ## the long proofs
+prove: setup browser  ## the long proofs, on real servers and in a real browser
 	$(BIN)/python -m pytest -m prove
 
 lint: setup  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/millstream deployments --check
+
+browser:
+	@command -v chromium >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } || \
+	  { echo "make: the browser proofs need Debian's chromium on the PATH" >&2; exit 1; }
 
 $(STAMP): pyproject.toml conf/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo \

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from flows import display, embedded
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError
-from tasks.files import Record
+from tasks.files import Record, write_atomic
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run, list_runs, open_run, workspace_of
 
@@ -126,7 +126,7 @@ def evaluate(config: Path, *overrides: Overrides, run: RunId = None, json: Json 
         load_config(config, overrides),
         lambda run, shards: evaluate(run, shards, find_result(run)),
         run_id=run,
-        trained=True,
+        existing=True,
         json=json,
     )
 
@@ -145,7 +145,7 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
         load_config(config, overrides),
         lambda run, shards: export(run, shards, find_result(run), find_report(run)),
         run_id=run,
-        trained=True,
+        existing=True,
         json=json,
     )
 
@@ -157,6 +157,31 @@ def runs(json: Json = False) -> None:
     Example: millstream runs
     """
     display.runs(list_runs(workspace_of()), json=json)
+
+
+@commands.command
+def deployments(*, write: bool = False, check: bool = False) -> None:
+    """prefect.yaml, as conf/ says it: printed, written or checked. Give it where conf/ lies.
+
+    Example: millstream deployments --write
+
+    Parameters
+    ----------
+    write
+        Write it to prefect.yaml, for `prefect deploy --all`.
+    check
+        Fail if prefect.yaml is not what conf/ says.
+    """
+    from flows.deployments import check as check_file
+    from flows.deployments import render
+
+    conf, file = Path("conf"), Path("prefect.yaml")
+    if check:
+        check_file(conf, file)
+    elif write:
+        write_atomic(file, render(conf).encode())
+    else:
+        display.text(render(conf))
 
 
 @commands.command
@@ -208,7 +233,7 @@ def _run_flow(config: Config, *, run_id: str | None, fresh: bool, json: bool) ->
     embedded.start()
     from flows.training import training
 
-    groups = {name: getattr(config, name) for name in Config.model_fields}
+    groups = {name: getattr(config, name) for name in Config.model_fields if name != "deploy"}
     display.outcome(training(**groups, run_id=run_id, fresh=fresh), json=json)
 
 
@@ -217,22 +242,26 @@ def _run_stage(
     stage: Callable[[Run, Shards], Record],
     *,
     run_id: str | None,
-    trained: bool = False,
+    existing: bool = False,
     json: bool,
 ) -> None:
     """Carries out one stage on the shards that are there, without Prefect and MLflow."""
     from tasks.download.download import download
     from tasks.models.build import code_digest
     from tasks.prepare.prepare import find_shards
+    from tasks.workers.locks import held_devices
 
     workspace = workspace_of()
     shards = find_shards(config.name, config.data, download(config.data, workspace), workspace)
-    with open_run(
-        workspace,
-        config,
-        data_digest=shards.data_digest,
-        code_digest=code_digest(config.model),
-        run_id=run_id,
-        trained=trained,
-    ) as run:
+    with (
+        open_run(
+            workspace,
+            config,
+            data_digest=shards.data_digest,
+            code_digest=code_digest(config.model),
+            run_id=run_id,
+            existing=existing,
+        ) as run,
+        held_devices(config.distribute, run_id=run.id),
+    ):
         display.record(stage(run, shards), json=json)

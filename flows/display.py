@@ -96,9 +96,14 @@ def findings(found: Sequence["Finding"], *, json: bool) -> None:
     Console().print(table)
 
 
+def text(value: str) -> None:
+    """Prints a text as it is."""
+    print(value, end="")  # noqa: T201
+
+
 def config(value: Config) -> None:
     """Prints a config as YAML."""
-    print(yaml.safe_dump(value.model_dump(mode="json"), sort_keys=False), end="")  # noqa: T201
+    text(yaml.safe_dump(value.model_dump(mode="json"), sort_keys=False))
 
 
 def schema() -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from prefect import flow, runtime
+from prefect.artifacts import create_markdown_artifact
 
+from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
@@ -35,6 +37,7 @@ from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
 from tasks.train.task import train
 from tasks.workers import launch
+from tasks.workers.locks import held_devices
 
 
 class Outcome(Record):
@@ -50,7 +53,9 @@ class Outcome(Record):
     tracking_url: str
 
 
-def pipeline(config: Config, workspace: Path, *, flow_run_id: str, run_id: str | None, fresh: bool) -> Outcome:
+def pipeline(
+    config: Config, workspace: Path, *, flow_run_id: str, tags: dict[str, str], run_id: str | None, fresh: bool
+) -> Outcome:
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
@@ -64,15 +69,16 @@ def pipeline(config: Config, workspace: Path, *, flow_run_id: str, run_id: str |
             flow_run_id=flow_run_id,
             fresh=fresh,
         ) as run,
-        tracked(run) as tracker,
+        tracked(run, tags=tags) as tracker,
     ):
         shards = prepare(config, raw, workspace)
         tracker.log_shards(shards)
-        trained = train(run, shards)
-        tracker.log_training(trained)
-        report = evaluate(run, shards, trained)
-        tracker.log_report(report)
-        exported = export(run, shards, trained, report)
+        with held_devices(config.distribute, run_id=run.id):
+            trained = train(run, shards)
+            tracker.log_training(trained)
+            report = evaluate(run, shards, trained)
+            tracker.log_report(report)
+            exported = export(run, shards, trained, report)
         registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
         run.finish()
         return Outcome(
@@ -103,10 +109,22 @@ def training(
     fresh: bool = False,
     overrides: list[str] | None = None,
 ) -> Outcome:
-    """Raw data to a tracked, registered model.
+    """Raw data to a tracked, registered model; goes on where an interrupted run of the same config stopped.
 
-    The groups are those of a conf/*.yaml. `overrides` are dotted (`train.total=3 epochs`) and come last. Goes on where
-    an interrupted run of the same config stopped; `run_id` names one, `fresh` begins anew.
+    Args:
+        name: Name of the data set, the experiment and the model.
+        data: What the examples are and how they become shards; a change writes new shards.
+        feed: How shards become global batches.
+        model: Which Keras model is built.
+        train: How long and by which rule the model learns.
+        distribute: On which devices; changes no result.
+        evaluate: On what the best checkpoint is judged.
+        export: What an exported model must prove before it gets its name.
+        promote: How the exported model is registered.
+        tracking: Where the MLflow run lives.
+        run_id: Id of the run to go on with; default: the newest interrupted one of this config, else a new one.
+        fresh: Begin a new run even if one of the same config was interrupted.
+        overrides: Fields of the groups above by dotted name, such as train.total=3 epochs; they come last.
     """
     config = Config(
         name=name,
@@ -120,10 +138,29 @@ def training(
         promote=promote,
         tracking=tracking,
     )
-    return pipeline(
+    deployed = bool(runtime.deployment.id)
+    if deployed:
+        prefect_logs.follow()
+    outcome = pipeline(
         build_config(config.model_dump(mode="json"), overrides or []),
-        workspace_of(),
+        workspace_of(deployed=deployed),
         flow_run_id=str(runtime.flow_run.id),
+        tags=_tags(),
         run_id=run_id,
         fresh=fresh,
     )
+    # Last, because it waits for a Prefect server that is gone: by now everything is done and tracked.
+    create_markdown_artifact(summary.markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+    return outcome
+
+
+def _tags() -> dict[str, str]:
+    """Returns what leads from the MLflow run to this Prefect flow run."""
+    url, flow_run = runtime.flow_run.ui_url, runtime.flow_run.name
+    tags = {"prefect.flow_run_name": flow_run}
+    if runtime.deployment.name:
+        tags["prefect.deployment"] = runtime.deployment.name
+    if url:
+        tags["prefect.flow_run_url"] = url
+        tags["mlflow.note.content"] = f"Prefect flow run [{flow_run}]({url})"
+    return tags

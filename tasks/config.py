@@ -81,7 +81,7 @@ class FeedConfig(Section):
     global_batch_size: int = Field(64, gt=0)
     """Examples in one optimizer update, over all replicas."""
     block: int = Field(256, gt=0)
-    """Examples read in one run; blocks are shuffled. Smaller mixes better, larger reads faster."""
+    """Neighbouring examples that are read at once; blocks are shuffled. Smaller mixes better, larger reads faster."""
     window: int = Field(16384, gt=0)
     """Examples shuffled among each other in memory; at least five blocks, unless the split is smaller."""
     last_batch: Literal["keep", "drop"] = "keep"
@@ -265,7 +265,7 @@ class Config(Section):
 
     def identity(self) -> dict[str, Any]:
         """Returns the config as JSON without its operational fields: what decides the result of a run."""
-        return _without(self.model_dump(mode="json"), "")
+        return _without_operational(self.model_dump(mode="json"), "")
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -274,6 +274,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     The file's folder becomes `model.folder` unless that is set. Raises ConfigError with path, value, rule and fix of
     everything that is wrong.
     """
+    return build_config(read_tree(path), overrides, folder=Path(path).resolve().parent)
+
+
+def read_tree(path: str | Path) -> dict[str, Any]:
+    """Returns what a YAML file says, unchecked; raises ConfigError if it cannot be read or is no mapping."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -284,7 +289,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not a mapping; begin with 'name: ...'")
-    return build_config(tree, overrides, folder=path.resolve().parent)
+    return tree
 
 
 def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder: Path | None = None) -> Config:
@@ -304,10 +309,11 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
     return config
 
 
-def _without(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
     kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS}
     return {
-        key: _without(value, f"{prefix}{key}.") if isinstance(value, dict) else value for key, value in kept.items()
+        key: _without_operational(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in kept.items()
     }
 
 

@@ -8,7 +8,7 @@ class MillstreamError(Exception):
 
 
 class ConfigError(MillstreamError):
-    """The config, or its fit to the data or the machine, is wrong; nothing was started."""
+    """The config, or its fit to the data or the machine, is wrong; nothing was trained."""
 
     exit_code = 2
 

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,7 +65,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    _sync(path.parent)
 
 
 @contextmanager
@@ -73,8 +73,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yields `<directory>.incomplete`, empty; if the block ends well, it is synced, renamed and marked COMPLETED.
 
     If the block raises, nothing is left of it; if the process dies, no reader ever trusts what was written and the
-    next writer begins anew.
-    One writer at a time: hold a `lock`. An existing `directory` is replaced.
+    next writer begins anew. One writer at a time: hold a `lock`. An existing `directory` is replaced.
     """
     incomplete = directory.with_name(directory.name + ".incomplete")
     shutil.rmtree(incomplete, ignore_errors=True)
@@ -90,7 +89,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     _sync_tree(incomplete)
     shutil.rmtree(directory, ignore_errors=True)
     os.replace(incomplete, directory)
-    _sync_directory(directory.parent)
+    _sync(directory.parent)
     write_atomic(directory / COMPLETED, json.dumps(contents, indent=1, sort_keys=True).encode())
 
 
@@ -137,14 +136,27 @@ def is_whole(directory: Path) -> bool:
 def lock(path: Path, *, timeout_seconds: float = -1) -> Iterator[None]:
     """Holds an exclusive lock that the kernel drops when this process ends, however it ends.
 
-    Waits for ever by default; raises TimeoutError after `timeout_seconds`.
+    Waits for ever by default; raises TimeoutError after `timeout_seconds`, DataError if its folder cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(path, timeout=timeout_seconds):
-            yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = FileLock(path).acquire(timeout=timeout_seconds)
     except Timeout as error:
         raise TimeoutError(f"{path} is held by another process") from error
+    except OSError as error:  # every stage takes a lock before it writes, so that this is where it is found out
+        raise DataError(
+            f"{path.parent}: cannot be written ({error.strerror}); set MILLSTREAM_WORKSPACE to a folder that can"
+        ) from error
+    with held:
+        yield
+
+
+def lock_for_life(path: Path, *, timeout_seconds: float) -> None:
+    """Takes a lock that this process holds until it ends; raises TimeoutError if another holds it for so long."""
+    _held.enter_context(lock(path, timeout_seconds=timeout_seconds))
+
+
+_held = ExitStack()
 
 
 def _receipt(file: Path) -> dict[str, Any]:
@@ -153,10 +165,11 @@ def _receipt(file: Path) -> dict[str, Any]:
 
 def _sync_tree(directory: Path) -> None:
     for path in [*directory.rglob("*"), directory]:
-        _sync_directory(path)  # fsync takes a file and a directory alike
+        _sync(path)
 
 
-def _sync_directory(path: Path) -> None:
+def _sync(path: Path) -> None:
+    # fsync takes a file and a directory alike; a rename is durable once its directory is synced.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

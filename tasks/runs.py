@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,10 +85,18 @@ class Run:
             return state
 
 
-def workspace_of(environment: dict[str, str] | None = None) -> Path:
-    """Returns the workspace: MILLSTREAM_WORKSPACE, else ./workspace; always absolute."""
-    environment = dict(os.environ) if environment is None else environment
-    return Path(environment.get("MILLSTREAM_WORKSPACE") or "workspace").expanduser().resolve()
+def workspace_of(environment: Mapping[str, str] = os.environ, *, deployed: bool = False) -> Path:
+    """Returns the workspace: MILLSTREAM_WORKSPACE, else ./workspace; always absolute.
+
+    A deployed run must be told: raises ConfigError if MILLSTREAM_WORKSPACE is not set or relative.
+    """
+    named = environment.get("MILLSTREAM_WORKSPACE", "")
+    if deployed and not Path(named).is_absolute():
+        raise ConfigError(
+            f"MILLSTREAM_WORKSPACE={named}: must be an absolute path in a deployment, because a worker's folder is not "
+            "the one you deployed from and may be temporary; set it where the worker is started and restart the worker"
+        )
+    return Path(named or "workspace").expanduser().resolve()
 
 
 def run_key(config: Config, *, data_digest: str, code_digest: str) -> str:
@@ -106,10 +114,10 @@ def open_run(
     run_id: str | None = None,
     flow_run_id: str = "",
     fresh: bool = False,
-    trained: bool = False,
+    existing: bool = False,
 ) -> Iterator[Run]:
     """Yields the run to go on with, its lock held: the named one, else the run of this Prefect flow run, else the
-    newest unfinished run of the same key, else a new one. With `trained` it is the named one or the newest of the same
+    newest unfinished run of the same key, else a new one. With `existing` it is the named one or the newest of the same
     key, finished or not, and never a new one.
 
     When the block raises, state.json says killed (an interrupt) or failed; it says finished once `run.finish()` was
@@ -122,14 +130,14 @@ def open_run(
             same = [state for state in list_runs(workspace) if state.key == key]
             chosen: Path | None
             if run_id is not None:
-                chosen = _named(workspace, run_id, key=key, finished_too=trained)
+                chosen = _named(workspace, run_id, key=key, existing=existing)
             else:
-                chosen = _newest(workspace, same, flow_run_id=flow_run_id, fresh=fresh, finished_too=trained)
-            if chosen is None and trained:
+                chosen = _chosen(workspace, same, flow_run_id=flow_run_id, fresh=fresh, existing=existing)
+            if chosen is None and existing:
                 raise RunError(
                     f"no run of this config (key {key}) in {workspace}; train one first with `millstream train`"
                 )
-            run = Run(chosen or _create(workspace / "runs", config.name, key=key, data_digest=data_digest), config)
+            run = Run(chosen or _create(workspace / "runs", config, key=key, data_digest=data_digest), config)
             try:
                 held.enter_context(lock(run.directory / "lock", timeout_seconds=0))
             except TimeoutError:
@@ -140,17 +148,18 @@ def open_run(
                 ) from None
         before = run.state()
         flow_runs = dict.fromkeys((*before.prefect_flow_run_ids, *([flow_run_id] if flow_run_id else [])))
-        run.update(status="running", host=socket.gethostname(), pid=os.getpid(), prefect_flow_run_ids=tuple(flow_runs))
-        resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-        write_atomic(run.directory / "config.yaml", resolved.encode())
-        status: str = before.status if before.status == "finished" else "open"
+        # A finished run stays so, however a stage ends that is carried out on it again, a kill included.
+        during = "finished" if before.status == "finished" else "running"
+        run.update(status=during, host=socket.gethostname(), pid=os.getpid(), prefect_flow_run_ids=tuple(flow_runs))
+        _write_config(run.directory, config)
+        status = "open"
         try:
             yield run
         except Exception:
-            status = "failed" if before.status != "finished" else status
+            status = "failed"
             raise
         except BaseException:  # KeyboardInterrupt, SystemExit, Prefect's TerminationSignal
-            status = "killed" if before.status != "finished" else status
+            status = "killed"
             raise
         finally:
             if run.state().status == "running":
@@ -181,7 +190,7 @@ def is_free(directory: Path) -> bool:
         return False
 
 
-def _named(workspace: Path, run_id: str, *, key: str, finished_too: bool) -> Path:
+def _named(workspace: Path, run_id: str, *, key: str, existing: bool) -> Path:
     run = find_run(workspace, run_id)
     state = run.state()
     if state.key != key:
@@ -189,32 +198,33 @@ def _named(workspace: Path, run_id: str, *, key: str, finished_too: bool) -> Pat
             f"run {run_id} was begun with another config, data or model code (key {state.key}, now {key}); "
             "give its own config, or begin a new run without --run"
         )
-    if state.status == "finished" and not finished_too:
+    if state.status == "finished" and not existing:
         raise RunError(f"run {run_id} is finished and is never trained again; begin a new one with `millstream run`")
     return run.directory
 
 
-def _newest(workspace: Path, same: list[RunState], *, flow_run_id: str, fresh: bool, finished_too: bool) -> Path | None:
+def _chosen(workspace: Path, same: list[RunState], *, flow_run_id: str, fresh: bool, existing: bool) -> Path | None:
     """Returns the directory of the run to go on with among those of `same` key, newest first; None for a new one."""
     ours = [state for state in same if flow_run_id and flow_run_id in state.prefect_flow_run_ids]
     if fresh and not ours:
         return None
-    going = [state for state in same if state.status != "finished" or finished_too]
+    going = [state for state in same if state.status != "finished" or existing]
     # One that is being carried out comes first: its lock is found held, and by whom is said.
     busy = [state for state in going if not is_free(workspace / "runs" / state.id)]
     found = [*ours, *busy, *going]
     return workspace / "runs" / found[0].id if found else None
 
 
-def _create(runs: Path, name: str, *, key: str, data_digest: str) -> Path:
+def _create(runs: Path, config: Config, *, key: str, data_digest: str) -> Path:
     while True:
         now = datetime.now(UTC)
-        run_id = f"{name}-{now:%Y%m%dT%H%M%SZ}-{key}"
+        run_id = f"{config.name}-{now:%Y%m%dT%H%M%SZ}-{key}"
         try:
             (runs / run_id).mkdir(parents=True)
             break
         except FileExistsError:  # two runs of one key begun in one second
             time.sleep(0.2)
+    _write_config(runs / run_id, config)  # before the state: what has a state is a run, and has a config
     RunState(
         id=run_id,
         key=key,
@@ -225,3 +235,8 @@ def _create(runs: Path, name: str, *, key: str, data_digest: str) -> Path:
         pid=os.getpid(),
     ).write(runs / run_id / STATE)
     return runs / run_id
+
+
+def _write_config(directory: Path, config: Config) -> None:
+    resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    write_atomic(directory / "config.yaml", resolved.encode())

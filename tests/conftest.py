@@ -84,6 +84,14 @@ class TrainedRun:
         best = run.checkpoints / self.result.best_checkpoint.name
         return TrainedRun(run, self.shards, self.result.model_copy(update={"best_checkpoint": best}))
 
+    def evaluate(self) -> EvalReport:
+        """Returns the report of the best checkpoint."""
+        return evaluate(self.run, self.shards, self.result)
+
+    def export(self, report: EvalReport) -> ExportManifest:
+        """Returns the exported model of the best checkpoint."""
+        return export(self.run, self.shards, self.result, report)
+
     def change_weights(self, change: Callable[[np.ndarray], np.ndarray]) -> None:
         """Puts a checkpoint that verifies in the place of the best, the last layer's bias [10] changed."""
         saved = self.result.best_checkpoint
@@ -109,10 +117,10 @@ def trained_run(digits: Digits, workers: ModuleType) -> TrainedRun:
 @pytest.fixture(scope="session")
 def report(trained_run: TrainedRun) -> EvalReport:
     """The report of `trained_run`."""
-    return evaluate(trained_run.run, trained_run.shards, trained_run.result)
+    return trained_run.evaluate()
 
 
 @pytest.fixture(scope="session")
 def exported(trained_run: TrainedRun, report: EvalReport) -> ExportManifest:
     """The exported model of `trained_run`."""
-    return export(trained_run.run, trained_run.shards, trained_run.result, report)
+    return trained_run.export(report)

@@ -141,6 +141,15 @@ def test_digests_are_sha256_and_blind_to_the_order_of_keys(tmp_path: Path) -> No
     assert digest_json({"a": 1, "b": [2]}) == digest_json({"b": [2], "a": 1}) == digest_bytes(b'{"a":1,"b":[2]}')
 
 
+def test_lock_in_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(DataError, match=r"cannot be written \(Not a directory\); set MILLSTREAM_WORKSPACE"),
+        lock(tmp_path / "file" / "below" / "lock"),
+    ):
+        pass
+
+
 def test_lock_is_held_by_one_and_dies_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "below" / "lock"
     with _process(

@@ -153,7 +153,11 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
 
 def _runs_in_flow_process(source: Path) -> bool:
     room = _room(_module(source))
-    return room is not None and (RANK[room] <= RANK["prepare"] or room in {"host", "flows"} or source.name == "task.py")
+    return room is not None and (
+        RANK[room] <= RANK["prepare"]
+        or room in {"track", "host", "flows"}
+        or source.name in {"task.py", "stage.py", "register.py", "launch.py", *RECORDS}
+    )
 
 
 def _importers(package: str) -> list[str]:

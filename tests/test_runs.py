@@ -12,7 +12,7 @@ import pytest
 
 from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
-from tasks.runs import find_run, is_free, list_runs, open_run, run_key, workspace_of
+from tasks.runs import Run, find_run, is_free, list_runs, open_run, run_key, workspace_of
 
 CONFIG = build_config({"name": "digits"})
 OTHER = build_config({"name": "digits", "train": {"seed": 1}})
@@ -29,7 +29,8 @@ def begin(
     """Opens a run, ends it by an exception, or well with its pipeline done or not, and returns its id."""
     try:
         with open_run(workspace, config, data_digest="d" * 16, code_digest="c" * 16, **options) as run:
-            assert run.state().status == "running"
+            # A stage after training may be carried out on a finished run, which a kill must not make unfinished.
+            assert run.state().status == ("finished" if options.get("existing") else "running")
             assert not is_free(run.directory)
             if end is not None:
                 raise end
@@ -97,11 +98,11 @@ def test_finished_run_is_not_opened_again(tmp_path: Path) -> None:
 
 def test_stage_after_training_takes_the_newest_run_finished_or_not_and_never_a_new_one(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no run of this config \(key \w{12}\) in .*; train one first with"):
-        begin(tmp_path, trained=True)
+        begin(tmp_path, existing=True)
     first = begin(tmp_path)
     second = begin(tmp_path, fresh=True)
-    assert begin(tmp_path, trained=True, finish=False) == second
-    assert begin(tmp_path, trained=True, run_id=first, end=ZeroDivisionError) == first
+    assert begin(tmp_path, existing=True, finish=False) == second
+    assert begin(tmp_path, existing=True, run_id=first, end=ZeroDivisionError) == first
     assert [state.status for state in list_runs(tmp_path)] == ["finished", "finished"]
 
 
@@ -139,6 +140,17 @@ def test_unknown_run_is_refused_with_the_known_ones(tmp_path: Path) -> None:
         begin(tmp_path, run_id="digits-1")
     assert str(none.value) == f"no run 'digits-1' in {tmp_path}; the newest are: none yet"
     assert str(some.value) == f"no run 'digits-1' in {tmp_path}; the newest are: {first}"
+
+
+def test_run_has_its_config_as_soon_as_it_has_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(self: Run, **changes: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "update", kill)
+    with pytest.raises(KeyboardInterrupt), open_run(tmp_path, CONFIG, data_digest="d" * 16, code_digest="c" * 16):
+        pass
+    (state,) = list_runs(tmp_path)
+    assert find_run(tmp_path, state.id).config == CONFIG
 
 
 def test_retried_flow_run_goes_on_with_its_own_run(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
     """
     progress("start")
     run, found = find_run(Path(workspace), run_id), Shards.model_validate(shards)
-    manifest, saved = found.manifest(), Path(checkpoint)
-    predictions = _predict(run, found.directory, manifest, saved)
+    manifest, judged = found.manifest(), Path(checkpoint)
+    predictions = _predict(run, found.directory, manifest, judged)
     probabilities = softmax(predictions.logits.astype(np.float64))
-    report = _figures(run, manifest, saved, predictions.labels, probabilities)
+    report = _figures(run, manifest, judged, predictions.labels, probabilities)
 
     progress("report")
     with atomic_directory(run.report) as incomplete:
@@ -55,7 +55,7 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
         plots.confusion_matrix(counts, manifest.label_map, split=report.split).savefig(
             incomplete / "confusion_matrix.png"
         )
-        best_step = Position.read(saved / POSITION).step
+        best_step = Position.read(judged / POSITION).step
         plots.learning_curves(events.history(run.events), best_step=best_step).savefig(
             incomplete / "learning_curves.png"
         )
@@ -63,11 +63,11 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
     return report.model_dump(mode="json")
 
 
-def _predict(run: Run, directory: Path, manifest: ShardManifest, saved: Path) -> Predictions:
+def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Path) -> Predictions:
     config = run.config
     strategy = open_strategy(config.distribute)
     with strategy.scope():
-        model = restored_model(run, manifest, saved)
+        model = restored_model(run, manifest, checkpoint)
     feed = evaluation_feed(
         directory,
         manifest,
@@ -81,22 +81,22 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, saved: Path) ->
     finite = np.isfinite(predictions.logits).all(axis=1)
     if not finite.all():
         raise TrainingError(
-            f"{saved}: logits of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples are not "
-            f"finite, the first is example {predictions.ids[finite.argmin()]}; train again with a lower "
+            f"{checkpoint}: logits of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples "
+            f"are not finite, the first is example {predictions.ids[finite.argmin()]}; train again with a lower "
             "train.optimizer.learning_rate or train.clip_norm=1.0"
         )
     return predictions
 
 
 def _figures(
-    run: Run, manifest: ShardManifest, saved: Path, labels: NDArray[np.int64], probabilities: NDArray[np.float64]
+    run: Run, manifest: ShardManifest, checkpoint: Path, labels: NDArray[np.int64], probabilities: NDArray[np.float64]
 ) -> EvalReport:
     """Returns the report of [n] labels and [n, num_classes] probabilities; scikit-learn's definitions."""
     classes, predicted = range(len(manifest.label_map)), probabilities.argmax(axis=1)
     # A class that is never predicted, or of which the split has no example, has a precision or recall of 0.
     table = precision_recall_fscore_support(labels, predicted, labels=classes, zero_division=0)
     return EvalReport(
-        checkpoint=saved,
+        checkpoint=checkpoint,
         split=run.config.evaluate.split,
         num_examples=len(labels),
         accuracy=accuracy_score(labels, predicted),

@@ -49,8 +49,8 @@ def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, 
     return {}
 
 
-def _float32_model(run: Run, manifest: ShardManifest, saved: Path) -> keras.Model:
-    trained = restored_model(run, manifest, saved)
+def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
+    trained = restored_model(run, manifest, checkpoint)
     if run.config.train.precision == "float32":
         return trained
     # Whoever serves wants float32; the parity check says what the rounding costs.

@@ -1,6 +1,7 @@
 """The export stage: a model that is there and whole, or workers that write one and prove it."""
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from tasks.errors import DataError
@@ -34,7 +35,9 @@ def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -
             manifest.write(incomplete / EXPORT)
     logger.info(
         "export: %s, within %.1e of the trained model on %d examples",
-        *(directory, manifest.largest_difference, manifest.num_parity_examples),
+        directory,
+        manifest.largest_difference,
+        manifest.num_parity_examples,
     )
     return manifest
 
@@ -53,8 +56,10 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         "shards": shards.model_dump(mode="json"),
         "directory": str(incomplete),
     }
-    launch.call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)}, log=_log(run))
-    parity = launch.call("tasks.export.parity:compare", common, log=_log(run))
+    log = run.logs / "export.log"
+    call = partial(launch.call, log=log, hang_timeout_seconds=run.config.distribute.hang_timeout_seconds)
+    call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)})
+    parity = call("tasks.export.parity:compare", common)
     files = {str(file.relative_to(incomplete)): file for file in incomplete.rglob("*") if file.is_file()}
     data = shards.manifest()
     example = data.features[data.inputs[0]]
@@ -69,7 +74,3 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         input_shape=example.shape,
         input_dtype=example.dtype,
     )
-
-
-def _log(run: Run) -> Path:
-    return run.logs / "export.log"

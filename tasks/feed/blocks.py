@@ -1,4 +1,4 @@
-"""Blocks: runs of records that are read at once, and the order of an epoch as a pure function of them."""
+"""Blocks: neighbouring records that are read at once, and the order of an epoch as a pure function of them."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,12 @@ class Blocks:
         return np.concatenate([np.arange(row, row + count) for row, count in zip(self.row, self.count, strict=True)])
 
     def columns(self) -> tuple[np.ndarray, ...]:
+        """Returns file, offset, skip, count and row, [n] int64 each."""
         return self.file, self.offset, self.skip, self.count, self.row
+
+    def table(self) -> np.ndarray:
+        """Returns the columns side by side: [n, 5] int64."""
+        return np.stack(self.columns(), axis=1)
 
 
 def cut_blocks(manifest: ShardManifest, split: str, *, block: int) -> Blocks:

@@ -1,7 +1,7 @@
 """Feed: the shards of a split as tf.data, in an order that is a function of seed, epoch and manifest."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,11 @@ from tasks.feed.parse import parse_batch
 from tasks.prepare.manifest import ShardManifest
 
 READ_BUFFER_BYTES = 256 * 1024
-MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds whole runs of neighbours and hardly mixes them
+MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hardly mixes them
+
+_Epoch = tuple[int, int, int, np.ndarray]  # its number, the first window, examples to drop in that, blocks [n, 5]
+_Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
+_Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read
 
 
 class Feed:
@@ -51,15 +55,15 @@ class Feed:
 
     @property
     def decoded_bytes(self) -> int:
-        """Size in bytes of the decoded examples of the split."""
-        features = [self._manifest.features[name] for name in (*self._manifest.inputs, self._manifest.target)]
+        """Size in bytes of the decoded examples of the split, as the cache holds them."""
+        features = [self._manifest.features[name] for name in self._names]
         return self.num_examples * sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in features)
 
     def training(self, start_step: int) -> tf.data.Dataset:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
         first_epoch, first_batch = divmod(start_step, self.steps_per_epoch)
 
-        def epochs() -> Iterator[tuple[int, int, int, np.ndarray]]:
+        def epochs() -> Iterator[_Epoch]:
             yield self._epoch(first_epoch, first_batch)
             epoch = first_epoch + 1
             while True:
@@ -71,8 +75,8 @@ class Feed:
     def one_pass(self) -> tf.data.Dataset:
         """Returns every example once, in storage order; the last batch is padded."""
 
-        def epochs() -> Iterator[tuple[int, int, int, np.ndarray]]:
-            yield 0, 0, 0, np.stack(self._blocks.columns(), axis=1)
+        def epochs() -> Iterator[_Epoch]:
+            yield 0, 0, 0, self._blocks.table()
 
         return self._batches(epochs, shuffle=False)
 
@@ -80,15 +84,17 @@ class Feed:
         """Returns [num_examples] int64: rows of the split in the order in which an epoch shows them."""
         rows = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).rows()
         windows = np.split(rows, range(self._config.window, len(rows), self._config.window))
-        return np.concatenate([rows[self._permutation(len(rows), epoch, w).numpy()] for w, rows in enumerate(windows)])
+        return np.concatenate(
+            [window[self._permutation(len(window), epoch, number).numpy()] for number, window in enumerate(windows)]
+        )
 
-    def _epoch(self, epoch: int, batch: int) -> tuple[int, int, int, np.ndarray]:
-        """Returns an epoch from one batch on: (epoch, first window, examples to drop in it, blocks [n, 5])."""
+    def _epoch(self, epoch: int, batch: int) -> _Epoch:
+        """Returns an epoch from one batch on."""
         window, drop = divmod(batch * self.global_batch_size, self._config.window)
         blocks = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).start_at(window * self._config.window)
-        return epoch, window, drop, np.stack(blocks.columns(), axis=1)
+        return epoch, window, drop, blocks.table()
 
-    def _batches(self, epochs: object, *, shuffle: bool) -> tf.data.Dataset:
+    def _batches(self, epochs: Callable[[], Iterator[_Epoch]], *, shuffle: bool) -> tf.data.Dataset:
         scalar = tf.TensorSpec([], tf.int64)
         plan = tf.data.Dataset.from_generator(
             epochs, output_signature=(scalar, scalar, scalar, tf.TensorSpec([None, 5], tf.int64))
@@ -111,28 +117,31 @@ class Feed:
         slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
         return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
 
-    def _from_files(self) -> tuple[object, object]:
+    def _from_files(self) -> tuple[_Read, _Decode]:
         """Returns how to read the records of a block at once, and how to decode a batch of records."""
         files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
+            # Not tf.unstack: with it TensorFlow 2.21 crashes as the iterator of several devices is made.
+            file, offset, skip, count = (block[column] for column in range(4))
             records = tf.raw_ops.TFRecordDatasetV2(
-                filenames=[files[block[0]]],
+                filenames=[files[file]],
                 compression_type="",
                 buffer_size=READ_BUFFER_BYTES,
-                byte_offsets=[block[1]],
+                byte_offsets=[offset],
             )
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
-            return dataset.skip(block[2]).take(block[3]).batch(self._config.block)
+            return dataset.skip(skip).take(count).batch(self._config.block)
 
         return read, lambda records: parse_batch(records, self._manifest.features, self._names)
 
-    def _in_memory(self) -> tuple[object, object]:
+    def _in_memory(self) -> tuple[_Read, _Decode]:
         """Returns how to get the rows of a block at once, and how to look a batch of rows up in the decoded split."""
         table = self._load()
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
-            return tf.data.Dataset.from_tensors(tf.range(block[4], block[4] + block[3]))
+            _, _, _, count, row = tf.unstack(block)
+            return tf.data.Dataset.from_tensors(tf.range(row, row + count))
 
         return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
 
@@ -150,17 +159,20 @@ class Feed:
         return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
 
     def _pad_and_slice(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns {name: [num_replicas, b, ...]}: zeros behind the last example make the slices even."""
+        """Returns {name: [num_replicas, b, ...]}: copies of the last example behind it make the slices even.
+
+        Not zeros: a model that divides by, say, an image's norm would make them NaN, and its gradient with them.
+        """
         replicas = self._num_replicas
         rows = -(-self.global_batch_size // replicas)
         num_valid = tf.shape(batch[self._manifest.id])[0]
+        places = tf.range(rows * replicas)
 
         def cut(column: tf.Tensor) -> tf.Tensor:
-            padding = [[0, rows * replicas - num_valid]] + [[0, 0]] * (len(column.shape) - 1)
-            return tf.reshape(tf.pad(column, padding), [replicas, rows, *column.shape[1:]])
+            return tf.reshape(column, [replicas, rows, *column.shape[1:]])
 
-        return {name: cut(column) for name, column in batch.items()} | {
-            "mask": cut(tf.ones([num_valid], tf.bool)),
+        return {name: cut(tf.gather(column, tf.minimum(places, num_valid - 1))) for name, column in batch.items()} | {
+            "mask": cut(places < num_valid),
             "first_row": tf.range(replicas, dtype=tf.int64) * rows,
             "num_valid": tf.fill([replicas], tf.cast(num_valid, tf.int64)),
         }

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import logging
 import sys
+import sysconfig
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -18,6 +19,8 @@ from tasks.prepare.manifest import ShardManifest
 if TYPE_CHECKING:
     import keras
 
+logger = logging.getLogger("millstream")
+
 # Stock layers whose result depends on the number of replicas, and what to use in their place.
 REPLICA_DEPENDENT = {
     "BatchNormalization": "tasks.models.layers.SyncBatchNorm",
@@ -27,6 +30,9 @@ REPLICA_DEPENDENT = {
     "GaussianDropout": "tasks.models.layers.StatelessDropout",
     "AlphaDropout": "tasks.models.layers.StatelessDropout",
 }
+
+
+_INSTALLED = frozenset(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
 
 
 def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
@@ -66,9 +72,11 @@ def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
     for layer in model._flatten_layers():
         better = REPLICA_DEPENDENT.get(type(layer).__name__)
         if better and not getattr(layer, "synchronized", False):
-            logging.getLogger("millstream").warning(
+            logger.warning(
                 "model layer %s (%s): its result depends on the number of replicas; %s does not",
-                *(layer.name, type(layer).__name__, better),
+                layer.name,
+                type(layer).__name__,
+                better,
             )
     number_random_layers(model)
     return model
@@ -78,19 +86,21 @@ def code_digest(config: ModelConfig) -> str:
     """Returns a digest of the source files that `config.build` is made of, without importing them.
 
     They are its module and what that imports from the same folder tree; installed packages are left to the versions
-    that a run records. Raises ConfigError if the module is not found.
+    that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
     module = config.build.partition(":")[0]
     path = [config.folder, *sys.path] if config.folder else sys.path
     file = _find(module, path)
     if file is None:
         raise ConfigError(
-            f"model.build={config.build!r}: no module {module!r} in {config.folder} or the installed packages; "
-            "put the file beside the config or set model.folder"
+            f"model.build={config.build!r}: no module {module!r} in model.folder={config.folder} or the installed "
+            "packages; put the file beside the config or set model.folder"
         )
+    # The folder of the import path in which it was found, above its packages.
     root = file.parents[module.count(".") + (file.name == "__init__.py")]
     files: dict[str, Path] = {}
-    _collect(module, root, files)
+    # Where packages are installed, others lie beside the module's own: TensorFlow does.
+    _collect(module, root, files, within=module.partition(".")[0] if root in _INSTALLED else "")
     return digest_json({name: digest_file(file) for name, file in files.items()})
 
 
@@ -119,19 +129,28 @@ def _find(module: str, path: list[str]) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def _collect(module: str, root: Path, files: dict[str, Path]) -> None:
-    """Adds to `files` the source of `module` and, below `root`, of all that it imports."""
+def _collect(module: str, root: Path, files: dict[str, Path], *, within: str) -> None:
+    """Adds to `files` the source of `module` and, below `root`, of all that it imports; of one package if `within`."""
+    if within and module.partition(".")[0] != within:
+        return
     file = _find(module, [str(root)])
     if module in files or file is None or file.suffix != ".py":
         return
     files[module] = file
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in ast.walk(_parse(file)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                _collect(alias.name, root, files)
+                _collect(alias.name, root, files, within=within)
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parents, *([node.module] if node.module else [])])
             for name in [base, *(f"{base}.{alias.name}" for alias in node.names)]:
-                _collect(name, root, files)
+                _collect(name, root, files, within=within)
+
+
+def _parse(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: not valid Python: {error.msg}; correct it") from None

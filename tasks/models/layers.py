@@ -89,18 +89,6 @@ class SyncBatchNorm(keras.layers.Layer):
         return old * self.momentum + tf.stop_gradient(new) * (1 - self.momentum)
 
 
-def _moving_statistic(shape: tuple[int | None, ...], initializer: str, *, name: str) -> keras.Variable:
-    """Returns a variable of which each replica keeps a copy of its own: all compute the same, so none has to send."""
-    return keras.Variable(
-        initializer,
-        shape=shape,
-        trainable=False,
-        synchronization="on_read",
-        aggregation="only_first_replica",
-        name=name,
-    )
-
-
 def number_random_layers(model: keras.Model) -> None:
     """Gives each StatelessDropout of `model` its own stream, by its place in the model."""
     random_layers = [layer for layer in model._flatten_layers() if isinstance(layer, StatelessDropout)]
@@ -127,3 +115,15 @@ def random_words(rows: ReplicaRows, stream: int, shape: tf.Tensor) -> tf.Tensor:
         dtype=tf.uint32,
     )
     return tf.reshape(words[:, : tf.reduce_prod(shape[1:])], shape)
+
+
+def _moving_statistic(shape: tuple[int | None, ...], initializer: str, *, name: str) -> keras.Variable:
+    """Returns a variable of which each replica keeps a copy of its own: all compute the same, so none has to send."""
+    return keras.Variable(
+        initializer,
+        shape=shape,
+        trainable=False,
+        synchronization="on_read",
+        aggregation="only_first_replica",
+        name=name,
+    )

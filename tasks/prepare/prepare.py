@@ -11,11 +11,11 @@ from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, verify
-from tasks.prepare import tfds
 from tasks.prepare.digits import read_digits
 from tasks.prepare.examples import Examples
 from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, ShardManifest, Shards, SplitManifest
 from tasks.prepare.plan import plan_shards, plan_splits
+from tasks.prepare.tfds import shard_file, tfds_metadata
 from tasks.prepare.writer import RECORD_OVERHEAD, write_shard
 
 VERSION = "1.0.0"  # TFDS wants one in the path; what the shards hold is named by the digest above it
@@ -25,7 +25,7 @@ logger = logging.getLogger("millstream")
 
 
 def data_digest(name: str, config: DataConfig, raw: RawData) -> str:
-    """Returns 16 hex digits that name the shards of a config and a source: equal for equal bytes."""
+    """Returns 16 hex digits that name the shards of a config and a source: equal digests stand for equal bytes."""
     return digest_json(
         {"name": name, "data": config.model_dump(mode="json"), "source": raw.digest, "format": FORMAT_VERSION}
     )[:16]
@@ -95,7 +95,7 @@ def _write(directory: Path, name: str, config: DataConfig, raw: RawData, digest:
         code_version=_code_version(),
     )
     manifest.write(directory / MANIFEST)
-    for file, text in tfds.metadata(manifest).items():
+    for file, text in tfds_metadata(manifest).items():
         (directory / file).write_text(text, encoding="utf-8")
 
 
@@ -106,7 +106,7 @@ def _write_split(
     record_bytes = len(examples.encode(rows[0])) + RECORD_OVERHEAD
     shards = tuple(
         write_shard(
-            directory / tfds.shard_file(name, split, shard.index, shard.num_shards),
+            directory / shard_file(name, split, shard.index, shard.num_shards),
             (examples.encode(row) for row in rows[shard.start : shard.stop]),
         )
         for shard in plan_shards(len(rows), size_bytes=len(rows) * record_bytes, target_bytes=target_bytes)

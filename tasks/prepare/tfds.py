@@ -16,7 +16,7 @@ def shard_file(name: str, split: str, index: int, num_shards: int) -> str:
     return f"{name}-{split}.tfrecord-{index:05d}-of-{num_shards:05d}"
 
 
-def metadata(manifest: ShardManifest) -> dict[str, str]:
+def tfds_metadata(manifest: ShardManifest) -> dict[str, str]:
     """Returns {file name: text} of dataset_info.json, features.json and the label names."""
     return {
         "dataset_info.json": _json(_dataset_info(manifest)),

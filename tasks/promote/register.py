@@ -31,6 +31,7 @@ def register(
             "exported": exported.model_dump(mode="json"),
         },
         log=run.logs / "register.log",
+        hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
         # The model's requirements are pinned by us; a uv.lock in the user's folder is of another project.
         environment={"MLFLOW_UV_AUTO_DETECT": "false"},
     )

@@ -1,4 +1,4 @@
-"""The registration task: the door of this room and its policy."""
+"""The register task: the door of this room and its policy."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE

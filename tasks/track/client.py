@@ -3,9 +3,11 @@
 import logging
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tasks.files import lock
 from tasks.runs import Run
 
 if TYPE_CHECKING:
@@ -39,11 +41,22 @@ def open_client(uri: str) -> "MlflowClient":
         os.environ.setdefault(name, value)
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # each retry; the tracker says it once
     from mlflow import MlflowClient
+    from sqlalchemy import make_url
 
-    return MlflowClient(tracking_uri=uri)
+    if not uri.startswith("sqlite:"):
+        return MlflowClient(tracking_uri=uri)
+    database = Path(make_url(uri).database or "")
+    # MLflow makes a database in many steps: a kill between two, or a second process, would spoil it for ever.
+    with lock(database.with_name(f".{database.name}.lock")):
+        if not database.exists():
+            beside = database.with_name(f".{database.name}.incomplete")
+            beside.unlink(missing_ok=True)
+            MlflowClient(tracking_uri=f"sqlite:///{beside}")
+            beside.rename(database)
+        return MlflowClient(tracking_uri=uri)
 
 
-def find_experiment(client: "MlflowClient", run: Run) -> str:
+def ensure_experiment(client: "MlflowClient", run: Run) -> str:
     """Returns the id of the run's experiment; makes it if there is none. Raises what MLflow raises."""
     from mlflow.exceptions import MlflowException
 

@@ -1,11 +1,11 @@
 """Points: the metric points of a run that MLflow does not have yet."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from tasks import events
 from tasks.errors import DataError
 from tasks.files import Record
 from tasks.runs import Run
@@ -35,8 +35,8 @@ class Points:
 
     def __init__(self, run: Run, mlflow_run_id: str) -> None:
         self._events, self._file = run.events, run.directory / TRACKED
-        self._sent = _read(self._file, mlflow_run_id)
-        self._read = self._sent
+        self._sent = _sent_so_far(self._file, mlflow_run_id)
+        self._taken = self._sent  # read, and sent once the caller says so
 
     def read(self) -> list["Metric"]:
         """Returns the points that are new since the last `commit`, oldest first."""
@@ -44,26 +44,25 @@ class Points:
 
         lines = _whole_lines(self._events, self._sent.offset)
         last_steps, points = dict(self._sent.last_steps), []
-        for line in lines.splitlines():
-            event = json.loads(line)
+        for event in events.parse(lines):
             step = event["step"]
             for name, value in event["metrics"].items():
                 if step > last_steps.get(name, -1):
                     last_steps[name] = step
                     points.append(Metric(name, value, event["time_ms"], step))
-        self._read = self._sent.model_copy(
+        self._taken = self._sent.model_copy(
             update={"offset": self._sent.offset + len(lines), "last_steps": last_steps},
         )
         return points
 
     def commit(self) -> None:
         """Remembers that what was last read has been sent."""
-        if self._read != self._sent:
-            self._read.write(self._file)
-            self._sent = self._read
+        if self._taken != self._sent:
+            self._taken.write(self._file)
+            self._sent = self._taken
 
 
-def _read(file: Path, mlflow_run_id: str) -> Tracked:
+def _sent_so_far(file: Path, mlflow_run_id: str) -> Tracked:
     new = Tracked(mlflow_run_id=mlflow_run_id)
     if not file.is_file():
         return new

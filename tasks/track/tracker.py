@@ -227,7 +227,7 @@ class Tracker:
             client = mlflow_client.open_client(self.uri)
             found = self._find_mlflow_run(client)
             if found is None:
-                experiment_id = mlflow_client.find_experiment(client, self._run)
+                experiment_id = mlflow_client.ensure_experiment(client, self._run)
                 found = client.create_run(experiment_id, run_name=self._short_name()).info
                 self._run.update(mlflow_run_id=found.run_id)
             else:

@@ -35,16 +35,16 @@ class Position(Record):
     best_value: float | None = None
 
 
-def place(directory: Path, step: int) -> Path:
+def path_of(directory: Path, step: int) -> Path:
     """Returns where the checkpoint of a step lies, or would lie."""
     return directory / f"{step:08d}"
 
 
 def save(directory: Path, variables: Sequence["keras.Variable"], position: Position) -> None:
     """Writes the checkpoint of `position.step`, synced and marked COMPLETED."""
-    with atomic_directory(place(directory, position.step)) as beside:
-        save_file(_arrays(variables), beside / VARIABLES)
-        position.write(beside / POSITION)
+    with atomic_directory(path_of(directory, position.step)) as incomplete:
+        save_file(_arrays(variables), incomplete / VARIABLES)
+        position.write(incomplete / POSITION)
 
 
 def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position:
@@ -52,29 +52,29 @@ def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Po
 
     What does not verify is passed over, and said. Raises TrainingError if one verifies but belongs to other variables.
     """
-    for saved in reversed(completed(directory)):
+    for checkpoint in reversed(completed(directory)):
         try:
-            verify(saved)
+            verify(checkpoint)
         except DataError as error:
             logger.warning("checkpoint passed over: %s", error)
             continue
-        load(saved, variables)
-        return Position.read(saved / POSITION)
+        load(checkpoint, variables)
+        return Position.read(checkpoint / POSITION)
     return Position()
 
 
-def load(saved: Path, variables: Sequence["keras.Variable"]) -> None:
+def load(checkpoint: Path, variables: Sequence["keras.Variable"]) -> None:
     """Loads a checkpoint into `variables`, which may be the first of those that were saved (a model's, without the
     optimizer's). Raises TrainingError before anything is assigned if path, shape or dtype of one differs.
     """
-    with safe_open(saved / VARIABLES, framework="numpy") as file:
+    with safe_open(checkpoint / VARIABLES, framework="numpy") as file:
         stored = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - not a dict
         for key in _keys(variables):
             if key not in stored:
                 near = next((name for name in stored if name[:4] == key[:4]), "nothing")
                 raise TrainingError(
-                    f"{saved}: holds {near} where the model has {key}; the model or the optimizer was changed since: "
-                    "begin a new run with --fresh, or put the change back"
+                    f"{checkpoint}: holds {near} where the model has {key}; the model or the optimizer was changed "
+                    "since: begin a new run with --fresh, or put the change back"
                 )
         values = [file.get_tensor(key) for key in _keys(variables)]
     for variable, value in zip(variables, values, strict=True):
@@ -88,9 +88,9 @@ def completed(directory: Path) -> list[Path]:
 
 def prune(directory: Path, *, keep: int, best_step: int) -> None:
     """Deletes all but the latest `keep` checkpoints and the best."""
-    for saved in completed(directory)[:-keep]:
-        if int(saved.name) != best_step:
-            shutil.rmtree(saved)
+    for checkpoint in completed(directory)[:-keep]:
+        if int(checkpoint.name) != best_step:
+            shutil.rmtree(checkpoint)
 
 
 def _arrays(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:
@@ -101,5 +101,5 @@ def _arrays(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:
 
 
 def _keys(variables: Sequence["keras.Variable"]) -> list[str]:
-    """Place, path, shape and dtype: what has to agree before a value is loaded."""
+    """Returns what has to agree before a value is loaded: place, path, shape and dtype of each variable."""
     return [f"{i:04d} {v.path} {tuple(v.shape)} {v.dtype}" for i, v in enumerate(variables)]

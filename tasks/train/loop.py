@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tasks import events
 from tasks.errors import TrainingError
+from tasks.files import lock_for_life
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
@@ -32,11 +33,13 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     run = find_run(Path(workspace), run_id)
     config = run.config.train
     progress("start")
+    # The worker of a flow process that was killed lives some seconds longer, and may still write a checkpoint.
+    lock_for_life(run.directory / "worker.lock", timeout_seconds=60)
     setup = set_up(run, Shards.model_validate(shards))
     position = checkpoint.restore_newest(run.checkpoints, setup.variables)
     resumed_from_step = position.step
     if resumed_from_step:
-        progress("epoch", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
+        progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
 
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = make_run_steps(
@@ -110,7 +113,7 @@ def _refuse_non_finite(outcomes: StepOutcomes, position: Position, setup: Setup)
 
 def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> Position:
     """Validates, writes the epoch's figures to the run's events, and returns the position with the best so far."""
-    progress("evaluate", step=position.step)
+    progress("validate", step=position.step)
     figures = setup.validation.predict().figures()
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
@@ -122,10 +125,10 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     }
     events.append(run.events, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
-    progress("epoch", line=f"epoch {metrics['epoch']:g}: {shown}")
+    progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
     value = metrics[run.config.train.best_metric]
     sign = -1 if run.config.train.best_metric == "val_loss" else 1
-    is_best = not math.isnan(value) and (position.best_value is None or sign * value > sign * position.best_value)
+    is_best = math.isfinite(value) and (position.best_value is None or sign * value > sign * position.best_value)
     best = {"best_step": position.step, "best_value": value} if is_best else {}
     return position.model_copy(
         update={"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0, **best}
@@ -134,7 +137,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
 
 def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) -> TrainResult:
     if position.best_value is None:
-        raise TrainingError(f"{run.config.train.best_metric} was never a number; no checkpoint can be called the best")
+        raise TrainingError(f"{run.config.train.best_metric} was never finite; no checkpoint can be called the best")
     # From the events, not from this process: the last steps may have been another's, before a kill.
     perf = {
         name.removeprefix("perf/"): values[max(values)]
@@ -142,8 +145,8 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         if name.startswith("perf/")
     }
     return TrainResult(
-        best_checkpoint=checkpoint.place(run.checkpoints, position.best_step),
-        last_checkpoint=checkpoint.place(run.checkpoints, position.step),
+        best_checkpoint=checkpoint.path_of(run.checkpoints, position.best_step),
+        last_checkpoint=checkpoint.path_of(run.checkpoints, position.step),
         best_step=position.best_step,
         best_value=position.best_value,
         num_steps=position.step,

@@ -25,7 +25,7 @@ def build_optimizer(config: OptimizerConfig, *, total_steps: int, warmup_steps: 
     except (TypeError, ValueError) as error:
         raise ConfigError(f"train.optimizer.args={config.args}: Keras's {config.name} refuses them: {error}") from error
     assert hasattr(optimizer, "_all_reduce_sum_gradients"), "a private name of Keras that a test watches"
-    optimizer._all_reduce_sum_gradients = list
+    optimizer._all_reduce_sum_gradients = list  # (gradient, variable) pairs in, the same out
     return optimizer
 
 

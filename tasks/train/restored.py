@@ -8,19 +8,19 @@ from tasks.files import verify
 from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest
 from tasks.runs import Run
-from tasks.train import checkpoint
+from tasks.train.checkpoint import load
 from tasks.train.setup import set_precision_and_seeds
 
 
-def restored_model(run: Run, manifest: ShardManifest, saved: Path) -> keras.Model:
-    """Returns the run's model in the run's precision, with the weights of the checkpoint `saved`.
+def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
+    """Returns the run's model in the run's precision, with the weights of `checkpoint`.
 
     Call it in the strategy's scope and before another model is built: a checkpoint knows its variables by the names
     that Keras counts up in a process. Raises DataError if the checkpoint is damaged, TrainingError if it is another
     model's.
     """
-    verify(saved)
+    verify(checkpoint)
     set_precision_and_seeds(run.config.train)
     model = build_model(run.config.model, manifest)
-    checkpoint.load(saved, model.variables)
+    load(checkpoint, model.variables)
     return model

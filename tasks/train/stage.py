@@ -1,6 +1,8 @@
 """The training stage as the flow process sees it: done already, or a worker is asked."""
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -26,24 +28,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
         result = find_result(run)
         logger.info("train: done already, best step %d", result.best_step)
         return result
-    with Progress(
-        TextColumn("train"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} steps  {task.description}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not Console(stderr=True).is_terminal,
-        transient=True,
-    ) as bar:
-        shown = bar.add_task("starts", total=None)
-
-        def show(message: dict[str, Any]) -> None:
-            if message["phase"] == "step":
-                rate = f"{message['examples_per_second']:,.0f} examples/s"
-                bar.update(shown, completed=message["step"], total=message["total"], description=rate)
-            elif message["phase"] == "epoch":
-                logger.info("train: %s", message["line"])
-
+    with _progress_bar() as show:
         answer = launch.call(
             "tasks.train.loop:train",
             {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
@@ -61,5 +46,35 @@ def find_result(run: Run) -> TrainResult:
     if not (run.directory / RESULT).is_file():
         raise DataError(f"run {run.id} was not trained to its end; go on with `millstream train` or `millstream run`")
     result = TrainResult.read(run.directory / RESULT)
-    verify(result.best_checkpoint)
+    try:
+        verify(result.best_checkpoint)
+    except DataError as error:
+        # What `verify` advises would not help: a training that is done is not gone through again.
+        what = str(error).partition(";")[0]
+        raise DataError(f"run {run.id}: its best checkpoint is lost ({what}); begin a new run with --fresh") from None
     return result
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yields what shows a worker's progress: a bar on a terminal, and a logged line for each note."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("train"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} steps  {task.description}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bar:
+        shown = bar.add_task("starts", total=None)
+
+        def show(message: dict[str, Any]) -> None:
+            if message["phase"] == "step":
+                rate = f"{message['examples_per_second']:,.0f} examples/s"
+                bar.update(shown, completed=message["step"], total=message["total"], description=rate)
+            elif message["phase"] == "note":
+                logger.info("train: %s", message["line"])
+
+        yield show

@@ -45,6 +45,10 @@ def make_run_steps(
     num_replicas = strategy.num_replicas_in_sync
     float_type = keras.config.floatx()
 
+    def first(value: object) -> tf.Tensor:
+        """Returns the first replica's part of a value."""
+        return strategy.experimental_local_results(value)[0]
+
     def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct."""
         labels, mask = batch[target], batch["mask"]
@@ -73,14 +77,11 @@ def make_run_steps(
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct = strategy.run(gradients, args=(batch,))
-        first = strategy.experimental_local_results  # after the sum every replica holds the same
-        finite = tf.math.is_finite(tf.linalg.global_norm([first(s)[0] for s in sums])) & tf.math.is_finite(
-            first(loss)[0]
-        )
-        healthy &= finite
+        loss = first(loss)  # after the sum every replica holds the same
+        healthy &= tf.math.is_finite(loss) & tf.math.is_finite(tf.linalg.global_norm([first(s) for s in sums]))
         # Outside the replicas: a condition round Keras's merge_call inside one cannot be traced.
         tf.cond(healthy, lambda: strategy.run(apply, args=(sums,)), lambda: None)
-        return first(loss)[0], first(num_correct)[0], healthy
+        return loss, first(num_correct), healthy
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
@@ -90,7 +91,7 @@ def make_run_steps(
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             asked = done
             batch, begun = timed_next(strategy, iterator, clock, asked)
-            num_valid = strategy.experimental_local_results(batch["num_valid"])[0]
+            num_valid = first(batch["num_valid"])
             with tf.control_dependencies([begun]):
                 loss, num_correct, healthy = step(batch, healthy)
             with tf.control_dependencies([loss, healthy]):

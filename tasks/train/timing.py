@@ -1,37 +1,44 @@
 """Timing: what the steps' own clocks say about throughput and the wait for input."""
 
+from collections import deque
+
 import numpy as np
 
 from tasks.train.step import StepOutcomes
 
 WARMUP_STEPS = 2  # the first steps of a process allocate memory and fill the feed's buffers
+PERCENTILE_STEPS = 10_000  # the latest steps, of which the percentiles are taken
 
 
 class Timing:
-    """Collects the timestamps that the in-graph loop took."""
+    """Adds up the timestamps that the in-graph loop took; its size does not grow with the training."""
 
     def __init__(self, ready_wait_seconds: float) -> None:
         """`ready_wait_seconds`: what a wait reads when there is none; it is taken off every wait."""
         self._ready_wait_seconds = ready_wait_seconds
-        self._seconds: list[np.ndarray] = []
-        self._waits: list[np.ndarray] = []
-        self._examples: list[np.ndarray] = []
+        self._warm = False
+        self._totals = np.zeros(3)  # examples, seconds, seconds of waiting
+        self._recent: deque[float] = deque(maxlen=PERCENTILE_STEPS)
 
     def add(self, outcomes: StepOutcomes) -> None:
         """Adds the steps of one call."""
-        self._seconds.append(outcomes.seconds.numpy())
-        self._waits.append(np.maximum(outcomes.wait_seconds.numpy() - self._ready_wait_seconds, 0))
-        self._examples.append(outcomes.num_valid.numpy())
+        waits = np.maximum(outcomes.wait_seconds.numpy() - self._ready_wait_seconds, 0)
+        steps = np.stack([outcomes.num_valid.numpy(), outcomes.seconds.numpy(), waits])
+        if not self._warm and len(self._recent) + steps.shape[1] > WARMUP_STEPS:
+            # From now on there are better ones, so the first steps count no more.
+            steps = steps[:, WARMUP_STEPS - len(self._recent) :]
+            self._warm, self._totals = True, np.zeros(3)
+            self._recent.clear()
+        self._totals += steps.sum(axis=1)
+        self._recent.extend(steps[1])
 
     def figures(self) -> dict[str, float]:
-        """Returns examples_per_second, step_seconds_p50, step_seconds_p95, input_wait_fraction (0..1) of all steps."""
-        seconds, waits, examples = (np.concatenate(x) for x in (self._seconds, self._waits, self._examples))
-        if len(seconds) > WARMUP_STEPS:
-            seconds, waits, examples = seconds[WARMUP_STEPS:], waits[WARMUP_STEPS:], examples[WARMUP_STEPS:]
-        p50, p95 = np.percentile(seconds, [50, 95])
+        """Returns examples_per_second, step_seconds_p50, step_seconds_p95 and input_wait_fraction (0..1)."""
+        examples, seconds, waits = self._totals
+        p50, p95 = np.percentile(self._recent, [50, 95])
         return {
-            "examples_per_second": float(examples.sum() / seconds.sum()),
+            "examples_per_second": float(examples / seconds),
             "step_seconds_p50": float(p50),
             "step_seconds_p95": float(p95),
-            "input_wait_fraction": float(waits.sum() / seconds.sum()),
+            "input_wait_fraction": float(waits / seconds),
         }

@@ -1,1 +1,1 @@
-"""The processes that own the devices: server, launch, watch, devices."""
+"""The processes that own the devices: server, child, launch, guard, devices."""

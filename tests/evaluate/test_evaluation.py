@@ -9,15 +9,11 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, precision_score,
 
 from tasks.errors import DataError, TrainingError
 from tasks.evaluate.report import PREDICTIONS, REPORT, EvalReport
-from tasks.evaluate.stage import evaluate, find_report
+from tasks.evaluate.stage import find_report
 from tasks.files import verify
 from tasks.train.checkpoint import VARIABLES
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def evaluate_run(trained):
-    return evaluate(trained.run, trained.shards, trained.result)
 
 
 def read_predictions(report):
@@ -48,7 +44,7 @@ def test_figures_are_scikit_learns(report):
 
 
 def test_one_replica_gives_the_figures_of_two(report, trained_run):
-    other = evaluate_run(trained_run.copy("one-replica", "distribute.kind=one_device", "evaluate.batch_size=180"))
+    other = trained_run.copy("one-replica", "distribute.kind=one_device", "evaluate.batch_size=180").evaluate()
     two, one = read_predictions(report), read_predictions(other)
     np.testing.assert_array_equal(one["ids"], two["ids"])
     np.testing.assert_allclose(one["probabilities"], two["probabilities"], rtol=0, atol=1e-5)
@@ -69,19 +65,19 @@ def test_report_directory_holds_figures_plots_and_inputs(report):
 
 def test_second_evaluation_takes_the_report_that_is_there(report, trained_run):
     before = (report.directory / REPORT).stat()
-    assert evaluate_run(trained_run) == report == find_report(trained_run.run)
+    assert trained_run.evaluate() == report == find_report(trained_run.run)
     assert (report.directory / REPORT).stat() == before
 
 
 def test_damaged_report_is_noticed_and_made_anew(trained_run, caplog):
     trained = trained_run.copy("damaged-report")
-    report = evaluate_run(trained)
+    report = trained.evaluate()
     file = report.directory / REPORT
     file.write_text(file.read_text().replace('"num_examples": 180', '"num_examples": 181'))
     with pytest.raises(DataError, match=r"report\.json: content has changed"):
         find_report(trained.run)
     with caplog.at_level(logging.WARNING, "millstream"):
-        assert evaluate_run(trained) == report
+        assert trained.evaluate() == report
     assert "report.json" in caplog.text
     verify(report.directory)
 
@@ -93,7 +89,7 @@ def test_checkpoint_with_a_changed_byte_is_refused(trained_run):
     data[-1] ^= 1
     file.write_bytes(data)
     with pytest.raises(DataError, match=r"variables\.safetensors: content has changed"):
-        evaluate_run(trained)
+        trained.evaluate()
     assert not trained.run.report.exists()
 
 
@@ -101,7 +97,7 @@ def test_logits_that_are_not_finite_are_refused_and_an_example_is_named(trained_
     trained = trained_run.copy("not-finite")
     trained.change_weights(lambda bias: bias * np.nan)
     with pytest.raises(TrainingError, match=r"180 of 180 test examples are not finite.* example \d+"):
-        evaluate_run(trained)
+        trained.evaluate()
     assert not trained.run.report.exists()
     with pytest.raises(DataError, match="was not evaluated"):
         find_report(trained.run)

@@ -46,14 +46,6 @@ def read_predictions(directory):
         return dict(predictions)
 
 
-def evaluate_run(trained):
-    return evaluate(trained.run, trained.shards, trained.result)
-
-
-def export_run(trained, report):
-    return export(trained.run, trained.shards, trained.result, report)
-
-
 def test_it_loads_with_tensorflow_alone_and_gives_what_was_trained(exported, report, trained_run, tmp_path):
     predictions = read_predictions(report.directory)
     images, answers = tmp_path / "images.npy", tmp_path / "answers.npz"
@@ -101,14 +93,14 @@ def test_weights_are_written_once(exported, trained_run):
 
 def test_second_export_takes_the_model_that_is_there(exported, report, trained_run):
     before = exported.directory.stat()
-    assert export_run(trained_run, report) == exported
+    assert trained_run.export(report) == exported
     assert exported.directory.stat() == before
 
 
 def test_damaged_model_is_noticed_and_made_anew(trained_run, caplog):
     trained = trained_run.copy("damaged-model")
-    report = evaluate_run(trained)
-    directory = export_run(trained, report).directory
+    report = trained.evaluate()
+    directory = trained.export(report).directory
     file = directory / "variables" / "variables.data-00000-of-00001"
     data = bytearray(file.read_bytes())
     data[1000] ^= 1
@@ -116,7 +108,7 @@ def test_damaged_model_is_noticed_and_made_anew(trained_run, caplog):
     with pytest.raises(DataError, match=r"variables\.data-00000-of-00001: content has changed"):
         verify(directory)
     with caplog.at_level(logging.WARNING, "millstream"):
-        assert export_run(trained, report).directory == directory
+        assert trained.export(report).directory == directory
     assert "content has changed" in caplog.text
     verify(directory)
 
@@ -126,11 +118,11 @@ def test_damaged_model_is_noticed_and_made_anew(trained_run, caplog):
 )
 def test_model_that_is_not_the_evaluated_one_is_refused_and_leaves_nothing(trained_run, change, request):
     trained = trained_run.copy(f"refused-{request.node.callspec.id}")
-    report = evaluate_run(trained)
+    report = trained.evaluate()
     trained.change_weights(change)
     expected = r"signature serving_default, example \d+: probability of '\d' is \S+ exported and \S+ trained, .*=1e-05"
     with pytest.raises(ExportError, match=expected):
-        export_run(trained, report)
+        trained.export(report)
     models = trained.run.workspace / "models" / "digits"
     assert [path.name for path in models.glob(f"{trained.run.id}*")] == []
 
@@ -138,7 +130,7 @@ def test_model_that_is_not_the_evaluated_one_is_refused_and_leaves_nothing(train
 def test_report_of_another_checkpoint_is_refused(report, trained_run):
     other = report.model_copy(update={"checkpoint": report.checkpoint.with_name("00000001")})
     with pytest.raises(DataError, match="millstream evaluate"):
-        export_run(trained_run, other)
+        trained_run.export(other)
 
 
 def test_float64_training_is_served_in_float32(digits, workers):

@@ -27,6 +27,7 @@ class Command:
             **{name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))},
             "MILLSTREAM_WORKSPACE": str(self.workspace),
             "PREFECT_HOME": str(home),
+            "MILLSTREAM_LOCKS": str(self.workspace.parent / "locks"),
         }
         return subprocess.Popen(
             [MILLSTREAM, *map(str, arguments)],

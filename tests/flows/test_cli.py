@@ -33,8 +33,9 @@ print("imported:", [name for name in {HEAVY!r} if name in sys.modules], file=sys
 
 
 def test_every_command_has_help_with_an_example(millstream):
-    for command in ("run", "resume", "download", "prepare", "train", "evaluate", "export", "doctor"):
-        assert f"Example: millstream {command}" in millstream(command, "--help").stdout
+    stages = ("download", "prepare", "train", "evaluate", "export")
+    for command in ("run", "resume", *stages, "runs", "doctor", "config show", "config schema", "config validate"):
+        assert f"Example: millstream {command}" in millstream(*command.split(), "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,8 @@ def test_a_wrong_word_is_a_usage_error(millstream):
 
 
 def test_an_unknown_run_lists_those_there_are(millstream):
-    assert "no run 'digits-x'" in millstream("resume", "digits-x", code=1).stderr
+    unknown = millstream("resume", "digits-x", code=1)
+    assert f"no run 'digits-x' in {millstream.workspace}; the newest are: " in unknown.stderr
 
 
 def test_evaluating_what_was_never_prepared_says_what_to_do(millstream):
@@ -71,12 +73,13 @@ def test_evaluating_what_was_never_prepared_says_what_to_do(millstream):
 
 
 def test_show_prints_the_whole_config_with_overrides(millstream):
-    shown = yaml.safe_load(millstream("config", "show", DIGITS, "train.total=3 epochs", "feed.block=64").stdout)
-    assert shown["train"]["total"] == "3 epochs"
+    shown = yaml.safe_load(millstream("config", "show", DIGITS, "train.total=3 epochs", "feed.block=128").stdout)
+    assert (shown["train"]["total"], shown["feed"]["block"]) == ("3 epochs", 128)
     assert shown["distribute"]["hang_timeout_seconds"] == 300
 
 
 def test_schema_describes_every_group(millstream):
     schema = json.loads(millstream("config", "schema").stdout)
     assert schema["$defs"]["TrainConfig"]["properties"]["total"]["pattern"].startswith("^")
+    assert all("description" in group for group in schema["$defs"].values() if "properties" in group)
     assert all("description" in field for field in schema["$defs"]["FeedConfig"]["properties"].values())

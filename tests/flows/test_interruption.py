@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+import zlib
 from pathlib import Path
 
 import mlflow
@@ -21,8 +22,8 @@ LONG = ("train.total=40 epochs", "train.optimizer.schedule.kind=constant", "trai
 
 @pytest.fixture
 def interrupted(millstream, request):
-    """Starts a run of its own key and waits until two epochs are trained: (process, run, its descendants)."""
-    seed = abs(hash(request.node.name)) % 10**6
+    """Starts a run of its own key and waits until two epochs are trained: (process, run, overrides, descendants)."""
+    seed = zlib.crc32(request.node.name.encode()) % 10**6
     overrides = (*LONG, f"train.seed={seed}")
     process = millstream.start("run", DIGITS, *overrides)
     run = wait_for(lambda: newest_with_events(millstream, seed))

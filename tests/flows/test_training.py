@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import mlflow
@@ -17,7 +18,8 @@ PERF = ("examples_per_second", "step_seconds_p50", "step_seconds_p95", "input_wa
 def mlflow_run(finished):
     client = mlflow.MlflowClient(finished["tracking_uri"])
     runs = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
-    return next(run for run in runs if run.data.tags["millstream.run_id"] == finished["run_id"])
+    [found] = [run for run in runs if run.data.tags["millstream.run_id"] == finished["run_id"]]
+    return found
 
 
 def test_it_learns_the_digits(finished):
@@ -45,7 +47,7 @@ def test_one_mlflow_run_holds_params_metrics_and_tags(finished, mlflow_run):
     for name in PERF:
         assert metrics[f"perf/{name}"] == finished["trained"][name]
     assert mlflow_run.data.tags["prefect.flow_run_id"]
-    assert "tensorflow" in str(mlflow_run.data.tags) + str(mlflow_run.data.params)
+    assert mlflow_run.data.tags["version.tensorflow"] == version("tensorflow")
 
 
 def test_every_epoch_is_one_point_of_each_curve(finished, mlflow_run):
@@ -68,23 +70,25 @@ def test_the_mlflow_run_holds_dataset_plots_config_and_manifest(finished, mlflow
 
 def test_the_exported_model_is_registered(finished):
     client = mlflow.MlflowClient(finished["tracking_uri"])
-    version = client.get_model_version("digits", finished["registered"]["version"])
-    assert version.tags["millstream.digest"] == finished["exported"]["digest"]
+    registered = client.get_model_version("digits", finished["registered"]["version"])
+    assert registered.tags["millstream.digest"] == finished["exported"]["digest"]
 
 
 def test_another_run_writes_no_shard_again_and_says_so(millstream, finished):
     manifest = Path(finished["shards"]["directory"]) / "manifest.json"
-    before = manifest.stat().st_mtime_ns
+    before, num_runs = manifest.stat().st_mtime_ns, len(list_runs(millstream.workspace))
     printed = millstream("run", DIGITS, "train.total=1 epochs", "train.optimizer.schedule.kind=constant")
     assert "there already, nothing written" in printed.stderr
     assert manifest.stat().st_mtime_ns == before
-    assert len(list_runs(millstream.workspace)) == 2
+    assert len(list_runs(millstream.workspace)) == num_runs + 1
     for words in ("test accuracy", "examples/s", "input wait", "shards", "mlflow ui", "?workflowType=machine_learning"):
         assert words in printed.stdout + printed.stderr
 
 
 def test_the_exported_model_loads_with_tensorflow_alone(finished, tmp_path):
     code = f"""
+import sys
+sys.modules["tasks"] = sys.modules["flows"] = None  # an import of them fails
 import numpy as np, tensorflow as tf
 model = tf.saved_model.load({finished["exported"]["directory"]!r})
 answer = model.signatures["serving_default"](image=tf.zeros([3, 8, 8, 1], tf.uint8))

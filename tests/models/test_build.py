@@ -40,7 +40,23 @@ def test_the_digest_follows_the_modules_own_imports_and_nothing_else(folder):
     (folder / "unrelated.py").write_text("x = 1\n")
     assert code_digest(config) == before
     (folder / "layers_of_mine.py").write_text("WIDTH = 4\n")
-    assert code_digest(config) != before
+    after = code_digest(config)
+    (folder / "model_of_mine.py").write_text(MODEL.replace("width=8", "width=9"))
+    assert len({before, after, code_digest(config)}) == 3
+
+
+def test_an_installed_model_takes_no_other_installed_package_into_the_digest(folder, monkeypatch):
+    monkeypatch.setattr("tasks.models.build._INSTALLED", {folder})
+    config = ModelConfig(build="model_of_mine:build", folder=str(folder))
+    before = code_digest(config)
+    (folder / "layers_of_mine.py").write_text("WIDTH = 4\n")
+    assert code_digest(config) == before
+
+
+def test_a_source_file_that_is_not_python_is_named_with_its_line(folder):
+    (folder / "layers_of_mine.py").write_text("WIDTH = 3\ndef f()\n")
+    with pytest.raises(ConfigError, match=r"layers_of_mine\.py, line 2: not valid Python: expected ':'"):
+        code_digest(ModelConfig(build="model_of_mine:build", folder=str(folder)))
 
 
 def test_a_module_that_is_not_there_is_named(folder):

@@ -7,7 +7,7 @@ from mlflow.exceptions import MlflowException
 
 from tasks.config import build_config
 from tasks.runs import Run
-from tasks.track.client import is_outage, run_url, tracking_uri, ui_command, without_password
+from tasks.track.client import is_outage, open_client, run_url, tracking_uri, ui_command, without_password
 
 
 def test_the_config_comes_before_the_environment_and_that_before_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +19,13 @@ def test_the_config_comes_before_the_environment_and_that_before_the_workspace(m
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ours")
     assert tracking_uri(plain) == "http://ours"
     assert tracking_uri(named) == "http://mine"
+
+
+def test_a_database_that_was_half_made_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / ".mlflow.db.incomplete").write_bytes(b"what a killed process left")
+    client = open_client(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert client.create_run("0").info.status == "RUNNING"
+    assert not (tmp_path / ".mlflow.db.incomplete").exists()
 
 
 def test_a_database_is_shown_by_a_command_and_a_server_by_its_own_address() -> None:

@@ -1,6 +1,7 @@
 """Points: what was sent is not read again, whoever died when."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,20 @@ def test_without_a_commit_the_very_same_points_are_read_again(run: Run) -> None:
     assert [dict(point) for point in first] == [dict(point) for point in again]
 
 
-def test_mlflow_keeps_a_point_that_is_sent_twice_once(run: Run, digits: object) -> None:
-    client = open_client(f"sqlite:///{digits.workspace / 'mlflow.db'}")  # type: ignore[attr-defined]
+def test_a_line_that_was_cut_off_costs_no_other(run: Run) -> None:
+    events.append(run.events, {"loss": 1.0}, step=1)
+    with open(run.events, "ab") as file:
+        file.write(b'{"time_ms": 17, "st')
+    points = Points(run, "mlflow-run")
+    assert [point.step for point in points.read()] == [1]
+    points.commit()
+    events.append(run.events, {"loss": 0.5}, step=2)
+    assert [point.step for point in points.read()] == [2]
+    assert events.history(run.events) == {"loss": {1: 1.0, 2: 0.5}}
+
+
+def test_mlflow_keeps_a_point_that_is_sent_twice_once(run: Run, digits: Any) -> None:
+    client = open_client(f"sqlite:///{digits.workspace / 'mlflow.db'}")
     mlflow_run_id = client.create_run("0").info.run_id
     for step in range(3):
         events.append(run.events, {"loss": 1.0, "nothing": float("nan")}, step=step)

@@ -69,7 +69,7 @@ def test_points_arrive_while_the_run_goes_on(run: Run) -> None:
 
 def test_a_run_is_running_and_then_finished(run: Run) -> None:
     with tracked(run):
-        assert _status_while_running(run) == "RUNNING"
+        _wait_until_running(run)
     assert _found(run).info.status == "FINISHED"
     assert _found(run).info.end_time is not None
 
@@ -91,7 +91,7 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(run: Run) -> None:
     resumed = Run(run.directory, build_config(run.config.model_dump(mode="json"), ["evaluate.batch_size=7"]))
     with tracked(resumed) as tracker:
         assert tracker.mlflow_run_id() == first
-        assert _status_while_running(run) == "RUNNING"
+        _wait_until_running(run)
     found = _found(run)
     assert found.info.status == "FINISHED"
     assert found.data.params["evaluate.batch_size"] == "256"  # MLflow refuses to change it
@@ -230,12 +230,11 @@ def _points(run: Run, metric: str) -> list[tuple[int, float]]:
     return [(point.step, point.value) for point in history]
 
 
-def _status_while_running(run: Run) -> str:
+def _wait_until_running(run: Run) -> None:
     deadline = time.monotonic() + 30
     while not run.state().mlflow_run_id or _found(run).info.status != "RUNNING":
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return str(_found(run).info.status)
 
 
 def _artifact(run: Run, path: str) -> str:

@@ -2,14 +2,25 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tasks import events
-from tasks.errors import TrainingError, WorkerError
+from tasks.errors import DataError, TrainingError, WorkerError
 from tasks.files import digest_file
+from tasks.train.checkpoint import VARIABLES, completed
+from tasks.train.result import TrainResult
+from tasks.train.stage import RESULT, train
 
 # 23 steps an epoch: checkpoints at 10, 20, 23, 30, 40, 46, ... of which 30 lies in the middle of an epoch.
 SHORT = ("train.total=3 epochs", "train.checkpoint_every=10 steps", "train.steps_per_call=8")
+SGD = (
+    "train.optimizer.name=sgd",
+    "train.optimizer.learning_rate=0.01",
+    "train.optimizer.schedule.kind=constant",
+    "train.clip_norm=null",
+)
 
 
 def last_digest(result):
@@ -48,16 +59,20 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(trainer, unbroken):
     run = trainer.run(*SHORT, "train.keep_checkpoints=5")
     with pytest.raises(WorkerError, match="SIGKILL"):
         trainer.call("train_functions:train_and_die", run, step=46)
-    newest = sorted(path for path in run.checkpoints.iterdir() if path.name.isdigit())[-1]
+    previous, newest = completed(run.checkpoints)[-2:]
     (newest / "variables.safetensors").write_bytes(b"")
     result = trainer.train(run)
-    assert (
-        result["resumed_from_step"] == 40
-        if newest.name == "00000046"
-        else result["resumed_from_step"] < int(newest.name)
-    )
+    assert result["resumed_from_step"] == int(previous.name)
     assert f"{newest}/variables.safetensors: has 0 bytes" in (run.logs / "train.log").read_text()
     assert last_digest(result) == last_digest(unbroken[1])
+
+
+def test_a_run_that_lost_its_best_checkpoint_asks_for_a_new_one(trainer, unbroken):
+    run = trainer.run(*SHORT)
+    lost = run.checkpoints / "00000069"
+    TrainResult.model_validate({**unbroken[1], "best_checkpoint": lost}).write(run.directory / RESULT)
+    with pytest.raises(DataError, match=rf"its best checkpoint is lost \({lost}: has no .*\); begin a new run with"):
+        train(run, trainer.digits.shards)
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused_not_half_loaded(trainer, unbroken):
@@ -68,6 +83,9 @@ def test_a_checkpoint_of_another_optimizer_is_refused_not_half_loaded(trainer, u
 
 
 def test_a_step_that_is_not_finite_stops_the_run_by_name_and_saves_nothing_of_it(trainer):
-    run = trainer.run(*SHORT, "model.build=models_for_tests:exploding", "model.args={}")
-    with pytest.raises(TrainingError, match=r"step \d+ of 69 \(epoch \d, batch \d+\): loss or gradient is not finite"):
+    run = trainer.run(*SHORT, *SGD, "model.build=models_for_tests:fading", "model.args={}")
+    with pytest.raises(TrainingError, match=r"step 15 of 69 \(epoch 1, batch 15\): loss or gradient is not finite"):
         trainer.train(run)
+    (saved,) = completed(run.checkpoints)
+    assert saved.name == "00000010"
+    assert all(np.isfinite(array).all() for array in load_file(saved / VARIABLES).values())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
-from tasks.train.checkpoint import place
+from tasks.train.checkpoint import path_of
 from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
 from tasks.train.setup import set_up
@@ -18,7 +18,7 @@ from tasks.train.step import make_run_steps
 
 def train_and_die(workspace, run_id, shards, step):
     """Trains until the checkpoint of `step` stands, then is killed like by `kill -9`."""
-    checkpoint = place(find_run(Path(workspace), run_id).checkpoints, step)
+    checkpoint = path_of(find_run(Path(workspace), run_id).checkpoints, step)
 
     def kill():
         while not (checkpoint / "COMPLETED").exists():

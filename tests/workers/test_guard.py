@@ -5,19 +5,21 @@ import sys
 
 import psutil
 
+SLEEPING = "import time; print(flush=True); time.sleep(60)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPING}"
 GUARDING = """
 import subprocess, sys, time
 from tasks.workers.guard import guard
-stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", {code}])
+child = subprocess.Popen([sys.executable, "-c", {code!r}], stdout=subprocess.PIPE)
+child.stdout.readline()
 guard(child.pid)
 print(child.pid, flush=True)
 time.sleep(60)
 """
 
 
-def killed_guardian(code):
-    """Returns the guarded process of a process that was just killed."""
+def guarded_by_the_killed(code):
+    """Returns a process that runs `code`, guarded by its parent, which was just killed."""
     parent = subprocess.Popen([sys.executable, "-c", GUARDING.format(code=code)], stdout=subprocess.PIPE, text=True)
     with parent:
         guarded = psutil.Process(int(parent.stdout.readline()))
@@ -25,11 +27,11 @@ def killed_guardian(code):
     return guarded
 
 
-def test_a_guarded_process_ends_when_its_guardian_is_killed():
-    guarded = killed_guardian("'import time; time.sleep(60)'")
+def test_a_guarded_process_ends_when_its_parent_is_killed():
+    guarded = guarded_by_the_killed(SLEEPING)
     assert psutil.wait_procs([guarded], timeout=3)[1] == []
 
 
 def test_a_guarded_process_that_ignores_sigterm_is_killed():
-    guarded = killed_guardian("stubborn")
+    guarded = guarded_by_the_killed(STUBBORN)
     assert psutil.wait_procs([guarded], timeout=8)[1] == []

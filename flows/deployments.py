@@ -1,0 +1,69 @@
+"""prefect.yaml, made from conf/: every config is a deployment, and one more for each of its schedules."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.config import Config, Schedule, load_config, read_tree
+from tasks.errors import ConfigError
+
+HEADER = "# Made from conf/*.yaml by `millstream deployments --write`; change it there.\n"
+COLLISION_STRATEGIES = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
+
+
+def render(conf: Path) -> str:
+    """Returns the text of prefect.yaml for the configs in `conf`; raises ConfigError if one of them is wrong."""
+    deployments = []
+    for path in sorted(conf.glob("*.yaml")):
+        config = load_config(path)
+        # What the file says, not the defaults beside it, so that a default can change without a new deployment.
+        parameters = {name: value for name, value in read_tree(path).items() if name != "deploy"}
+        parameters["model"] = {**parameters.get("model", {}), "folder": conf.name}
+        for name, schedule in {"": None, **config.deploy.schedules}.items():
+            deployments.append(_deployment(config, path, parameters, name, schedule))
+    tree = {
+        "name": "millstream",
+        "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
+        "deployments": deployments,
+    }
+    return HEADER + yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def check(conf: Path, file: Path) -> None:
+    """Raises ConfigError with the lines that differ if `file` is not what `render` makes of `conf`."""
+    found = file.read_text() if file.is_file() else ""
+    expected = render(conf)
+    if found != expected:
+        lines = difflib.unified_diff(
+            found.splitlines(), expected.splitlines(), str(file), "from conf/", lineterm="", n=1
+        )
+        raise ConfigError(f"{file}: is not what conf/ says; run `millstream deployments --write`\n" + "\n".join(lines))
+
+
+def _deployment(
+    config: Config, path: Path, parameters: dict[str, Any], name: str, schedule: Schedule | None
+) -> dict[str, Any]:
+    schedules = []
+    if schedule is not None:
+        schedules = [{"cron": schedule.cron, "timezone": schedule.timezone, "active": schedule.active}]
+    return {
+        "name": f"{config.name}-{name}" if name else config.name,
+        "description": f"conf/{path.name}, from raw data to a registered model",
+        "entrypoint": "flows/training.py:training",
+        "work_pool": {"name": config.deploy.work_pool},
+        "concurrency_limit": {
+            "limit": config.deploy.concurrency_limit,
+            "collision_strategy": COLLISION_STRATEGIES[config.deploy.when_busy],
+        },
+        "parameters": parameters,
+        "schedules": schedules,
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what two deployments share twice: prefect.yaml is read by people."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

@@ -1,0 +1,20 @@
+"""The summary of a finished run, as the Prefect UI shows it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flows.training import Outcome
+
+
+def markdown(outcome: "Outcome") -> str:
+    """Returns the figures of a run, its model and the link to its MLflow run."""
+    trained, report = outcome.trained, outcome.report
+    rows = {
+        f"{report.split} accuracy": f"{report.accuracy:.4f}",
+        f"{report.split} loss": f"{report.loss:.4f}",
+        "examples/s": f"{trained.examples_per_second:,.0f} on {trained.num_replicas} replicas",
+        "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
+        "model": f"{outcome.registered.name} version {outcome.registered.version}, `{outcome.exported.directory}`",
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    return f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`\n\n| | |\n|---|---|\n{table}\n"

@@ -1,0 +1,47 @@
+"""Throughput and the wait for input, from the timestamps of the steps."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tasks.train.step import StepOutcomes
+from tasks.train.timing import PERCENTILE_STEPS, Timing
+
+
+def outcomes(seconds, waits, examples=10):
+    steps = len(seconds)
+    return StepOutcomes(
+        loss=tf.zeros(steps),
+        num_correct=tf.zeros(steps),
+        num_valid=tf.fill([steps], tf.constant(examples, tf.int64)),
+        healthy=tf.fill([steps], True),
+        wait_seconds=tf.constant(waits, tf.float64),
+        seconds=tf.constant(seconds, tf.float64),
+    )
+
+
+@pytest.mark.parametrize("calls", [[5], [1, 4], [1, 1, 3], [2, 3]])
+def test_the_first_two_steps_do_not_count_however_the_steps_are_cut_into_calls(calls):
+    seconds, waits = [9.0, 8.0, 1.0, 2.0, 3.0], [7.0, 7.0, 0.5, 1.0, 0.0]
+    timing = Timing(ready_wait_seconds=0.25)
+    start = 0
+    for steps in calls:
+        timing.add(outcomes(seconds[start : start + steps], waits[start : start + steps]))
+        start += steps
+    figures = timing.figures()
+    assert figures["examples_per_second"] == 30 / 6
+    assert figures["step_seconds_p50"] == 2
+    assert figures["input_wait_fraction"] == (0.25 + 0.75) / 6
+
+
+def test_a_training_of_two_steps_has_figures_too():
+    timing = Timing(ready_wait_seconds=0)
+    timing.add(outcomes([4.0, 1.0], [1.0, 0.0]))
+    assert timing.figures()["examples_per_second"] == 20 / 5
+
+
+def test_a_long_training_keeps_only_its_latest_steps():
+    timing = Timing(ready_wait_seconds=0)
+    for second in (5.0, 1.0):
+        timing.add(outcomes(np.full(PERCENTILE_STEPS, second), np.zeros(PERCENTILE_STEPS)))
+    assert timing.figures()["step_seconds_p95"] == 1
