@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from flows import display, embedded
 from tasks.config import Config, load_config
-from tasks.errors import MillstreamError
+from tasks.errors import MillstreamError, needs_the_user
 from tasks.files import Record, write_atomic
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run, list_runs, open_run, workspace_of
@@ -38,17 +38,28 @@ def app() -> None:
     """Runs the command line of this process and ends it: 0 ok, 1 failed, 2 usage or config, 130 interrupted."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("millstream").setLevel(logging.INFO)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill leaves the same truth as Ctrl-C
+    interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # a polite kill leaves the same truth as Ctrl-C
+        signal.signal(number, interrupt)
     try:
         commands(exit_on_error=False)
-    except CycloptsError:  # it has been printed
-        sys.exit(USAGE)
-    except MillstreamError as error:
+    except BaseException as error:
+        # Whatever became of the interrupt on its way through the libraries.
+        if interrupted:
+            display.note("interrupted; the same command goes on where it stopped")
+            sys.exit(INTERRUPTED)
+        if isinstance(error, CycloptsError):  # it has been printed
+            sys.exit(USAGE)
+        if not needs_the_user(error):
+            raise
         display.error(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        display.note("interrupted; the same command goes on where it stopped")
-        sys.exit(INTERRUPTED)
+        sys.exit(error.exit_code if isinstance(error, MillstreamError) else FAILED)
 
 
 @commands.command

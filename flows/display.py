@@ -28,7 +28,7 @@ def note(text: str) -> None:
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def error(problem: Exception) -> None:
+def error(problem: BaseException) -> None:
     """Prints what a user can mend, without a traceback."""
     console = Console(stderr=True)
     console.print("error: ", style="bold red", end="")

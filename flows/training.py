@@ -59,38 +59,36 @@ def pipeline(
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
-    with (
-        open_run(
-            workspace,
-            config,
-            data_digest=data_digest(config.name, config.data, raw),
-            code_digest=code_digest(config.model),
-            run_id=run_id,
-            flow_run_id=flow_run_id,
-            fresh=fresh,
-        ) as run,
-        tracked(run, tags=tags) as tracker,
-    ):
-        shards = prepare(config, raw, workspace)
-        tracker.log_shards(shards)
-        with held_devices(config.distribute, run_id=run.id):
-            trained = train(run, shards)
-            tracker.log_training(trained)
-            report = evaluate(run, shards, trained)
-            tracker.log_report(report)
-            exported = export(run, shards, trained, report)
-        registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
-        run.finish()
-        return Outcome(
-            run_id=run.id,
-            shards=shards,
-            trained=trained,
-            report=report,
-            exported=exported,
-            registered=registered,
-            tracking_uri=tracker.uri,
-            tracking_url=tracker.url,
-        )
+    with open_run(
+        workspace,
+        config,
+        data_digest=data_digest(config.name, config.data, raw),
+        code_digest=code_digest(config.model),
+        run_id=run_id,
+        flow_run_id=flow_run_id,
+        fresh=fresh,
+    ) as run:
+        with tracked(run, tags=tags) as tracker:
+            shards = prepare(config, raw, workspace)
+            tracker.log_shards(shards)
+            with held_devices(config.distribute, run_id=run.id):
+                trained = train(run, shards)
+                tracker.log_training(trained)
+                report = evaluate(run, shards, trained)
+                tracker.log_report(report)
+                exported = export(run, shards, trained, report)
+            registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
+        run.finish()  # once all is tracked: a finished run is never taken up again
+    return Outcome(
+        run_id=run.id,
+        shards=shards,
+        trained=trained,
+        report=report,
+        exported=exported,
+        registered=registered,
+        tracking_uri=tracker.uri,
+        tracking_url=tracker.url,
+    )
 
 
 @flow(name="training", persist_result=False)

@@ -16,7 +16,7 @@ class Duration(str):
 
     def __new__(cls, text: Any) -> Self:
         """Returns the duration that `text` names; raises ValueError with the rule if it names none."""
-        if not isinstance(text, str) or not re.match(PATTERN, text):
+        if not isinstance(text, str) or not re.fullmatch(PATTERN, text):
             raise ValueError("must be a whole number and a unit: '500 steps', '3 epochs' or '100000 examples'")
         return super().__new__(cls, text)
 

@@ -1,5 +1,10 @@
 """The errors that a user can mend; everything else is a bug of ours and an `assert`."""
 
+import errno
+
+# What the operating system says of a disk that is full, read-only or not ours: no new try mends it.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+
 
 class MillstreamError(Exception):
     """Says where, what, why and how to mend it; the command prints it without a traceback."""
@@ -35,3 +40,8 @@ class ExportError(MillstreamError):
 
 class TrackingError(MillstreamError):
     """The MLflow server does not answer, and what was asked for needs it."""
+
+
+def needs_the_user(error: object) -> bool:
+    """Returns whether a person must mend something before another try can end better."""
+    return isinstance(error, MillstreamError) or (isinstance(error, OSError) and error.errno in _DISK)

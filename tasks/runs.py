@@ -123,6 +123,8 @@ def open_run(
     When the block raises, state.json says killed (an interrupt) or failed; it says finished once `run.finish()` was
     called. Raises RunError if the run is open in another process, unknown, or was begun with another config.
     """
+    if run_id is not None and fresh:
+        raise ConfigError("--run names a run to go on with and --fresh begins a new one; give one of them")
     key = run_key(config, data_digest=data_digest, code_digest=code_digest)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with ExitStack() as held:

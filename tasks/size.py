@@ -21,7 +21,7 @@ class Size(str):
 
     def __new__(cls, text: Any) -> Self:
         """Returns the size that `text` names; raises ValueError with the rule if it names none."""
-        if not isinstance(text, str) or not re.match(PATTERN, text):
+        if not isinstance(text, str) or not re.fullmatch(PATTERN, text):
             raise ValueError("must be a whole number and a unit, such as '64 KB', '128 MiB' or '6 GB'")
         return super().__new__(cls, text)
 

@@ -37,7 +37,21 @@ def test_duration_in_steps_when_the_short_last_batch_is_dropped(text: str, steps
 
 
 @pytest.mark.parametrize(
-    "text", ["3", "3 epoch", "0 steps", "-1 steps", "1.5 epochs", "3  epochs", "03 steps", " 3 steps", "", 3, None]
+    "text",
+    [
+        "3",
+        "3 epoch",
+        "0 steps",
+        "-1 steps",
+        "1.5 epochs",
+        "3  epochs",
+        "03 steps",
+        " 3 steps",
+        "3 steps\n",
+        "",
+        3,
+        None,
+    ],
 )
 def test_what_is_no_duration_is_refused_with_the_rule(text: object) -> None:
     with pytest.raises(ValueError, match="must be a whole number and a unit: '500 steps', '3 epochs' or"):

@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks.config import Config
 from tasks.download import download as room
 from tasks.download.record import RawData
-from tasks.errors import ConfigError, DataError
+from tasks.errors import needs_the_user
 
 
 @task(
@@ -16,7 +16,7 @@ from tasks.errors import ConfigError, DataError
     retries=3,
     retry_delay_seconds=[1, 10, 60],
     # What a user has to mend is not mended by waiting.
-    retry_condition_fn=lambda task, task_run, state: not isinstance(state.data, (ConfigError, DataError)),
+    retry_condition_fn=lambda task, task_run, state: not needs_the_user(state.data),
     timeout_seconds=6 * 3600,
     cache_policy=NO_CACHE,
     persist_result=False,

@@ -204,5 +204,7 @@ def evaluation_feed(
     directory: Path, manifest: ShardManifest, split: str, config: FeedConfig, *, batch_size: int, num_replicas: int
 ) -> Feed:
     """Returns the feed that shows each example of a split once, for validation and evaluation."""
-    settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep"})
+    # It shuffles nothing, so it holds no more than a few blocks.
+    window = MIN_BLOCKS_PER_WINDOW * config.block
+    settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep", "window": window})
     return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_METRICS_PER_CALL = 1000  # MLflow's limits
 MAX_PARAMS_PER_CALL = 100
 MAX_DIGEST_LENGTH = 36
+RUN_ID_TAG = "millstream.run_id"
 SECONDS_BETWEEN_CALLS = 1.0
 MAX_SECONDS_BETWEEN_TRIES = 30.0
 KILLED_FLUSH_SECONDS = 5.0  # whoever interrupts a run does not want to wait; Prefect kills after 30 s
@@ -225,25 +226,28 @@ class Tracker:
         """Returns the client and the points that the MLflow run lacks; finds or creates the run the first time."""
         if self._client is None or self._points is None:
             client = mlflow_client.open_client(self.uri)
-            found = self._find_mlflow_run(client)
+            experiment_id = mlflow_client.ensure_experiment(client, self._run)
+            found = self._find_mlflow_run(client, experiment_id)
             if found is None:
-                experiment_id = mlflow_client.ensure_experiment(client, self._run)
-                found = client.create_run(experiment_id, run_name=self._short_name()).info
-                self._run.update(mlflow_run_id=found.run_id)
+                tags = {RUN_ID_TAG: self._run.id}
+                found = client.create_run(experiment_id, run_name=self._short_name(), tags=tags).info
             else:
                 client.update_run(found.run_id, status="RUNNING")
+            self._run.update(mlflow_run_id=found.run_id)
             self._mlflow_run_id = found.run_id
             self.url = mlflow_client.run_url(self.uri, found.experiment_id, found.run_id)
             self._client, self._points = client, Points(self._run, found.run_id)
             self._connected.set()
         return self._client, self._points
 
-    def _find_mlflow_run(self, client: "MlflowClient") -> "RunInfo | None":
+    def _find_mlflow_run(self, client: "MlflowClient", experiment_id: str) -> "RunInfo | None":
         from mlflow.exceptions import MlflowException
 
         mlflow_run_id = self._run.state().mlflow_run_id
         if not mlflow_run_id:
-            return None
+            # A kill may have come after the MLflow run was created and before its id was written down.
+            ours = client.search_runs([experiment_id], f"tags.`{RUN_ID_TAG}` = '{self._run.id}'", max_results=1)
+            return ours[0].info if ours else None
         try:
             info = client.get_run(mlflow_run_id).info
         except MlflowException as error:
@@ -258,7 +262,7 @@ class Tracker:
 
         state = self._run.state()
         tags = {
-            "millstream.run_id": state.id,
+            RUN_ID_TAG: state.id,
             "millstream.key": state.key,
             "millstream.data_digest": state.data_digest,
             "mlflow.source.name": "millstream",

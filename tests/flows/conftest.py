@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -20,6 +21,8 @@ class Command:
     """`millstream` in a workspace and a Prefect home of its own."""
 
     workspace: Path
+    settings: ClassVar[dict[str, str]] = {}
+    """Environment variables beyond those."""
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         home = self.workspace.parent / "prefect"
@@ -28,6 +31,7 @@ class Command:
             "MILLSTREAM_WORKSPACE": str(self.workspace),
             "PREFECT_HOME": str(home),
             "MILLSTREAM_LOCKS": str(self.workspace.parent / "locks"),
+            **self.settings,
         }
         return subprocess.Popen(
             [MILLSTREAM, *map(str, arguments)],
@@ -36,6 +40,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # a process group of its own, like a command in a terminal
         )
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

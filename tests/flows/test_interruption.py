@@ -1,6 +1,7 @@
 """Kill it anywhere: the same command goes on, and nothing is left behind. Long proofs: `make prove`."""
 
 import json
+import os
 import signal
 import time
 import zlib
@@ -69,10 +70,30 @@ def test_kill_9_of_the_flow_leaves_no_child_and_the_same_command_goes_on(millstr
     assert [point.step for point in points] == [23 * epoch for epoch in range(1, 41)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_a_checkpoint_and_the_truth(millstream, interrupted, number):
+@pytest.mark.parametrize("seconds", [1, 2, 3, 4, 6])
+def test_kill_9_while_the_command_starts_leaves_no_child(millstream, seconds):
+    process = millstream.start("run", DIGITS, *LONG, "train.seed=5")
+    time.sleep(seconds)
+    descendants = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    assert psutil.wait_procs(descendants, timeout=10)[1] == []
+    process.communicate()
+
+
+def test_a_prefect_server_that_does_not_answer_is_named_before_any_work(millstream, monkeypatch):
+    monkeypatch.setattr(type(millstream), "settings", {"PREFECT_API_URL": "http://127.0.0.1:9/api"})
+    refused = millstream("run", DIGITS, code=2)
+    assert "PREFECT_API_URL=http://127.0.0.1:9/api: no Prefect server answers" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "interrupt",
+    [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)],
+    ids=["ctrl-c in a terminal", "sigterm"],
+)
+def test_an_interrupt_leaves_a_checkpoint_and_the_truth(millstream, interrupted, interrupt):
     process, run, _, descendants = interrupted
-    process.send_signal(number)
+    interrupt(process.pid)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "the same command goes on where it stopped" in errors

@@ -89,10 +89,10 @@ def test_mlflow_compares_two_runs_by_params_metrics_and_curves(stack, completed,
         expect(page.get_by_text(f"{run.data.metrics['eval/accuracy']:.3f}", exact=True).first).to_be_visible()
     show("mlflow-compare")
 
-    metric = quote(json.dumps("val_loss"))
-    page.goto(mlflow_page(stack, f"metric?runs={quote(ids)}&metric={metric}&experiments={quote(experiments)}"))
-    curves = page.locator(".js-plotly-plot .scatterlayer .trace")
-    expect(curves).to_have_count(2)
+    page.get_by_role("link", name="loss", exact=True).click()
+    for run in runs:
+        expect(page.get_by_text(f"{run.info.run_name} (loss)", exact=True).first).to_be_visible()
+    expect(page.locator(".js-plotly-plot .scatterlayer .trace")).to_have_count(2)
     show("mlflow-curves")
 
 
