@@ -66,7 +66,10 @@ def make_run_steps(
         correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
         num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
         # The figures ride along with the gradients: one reduction a step.
-        terms = [*(tf.convert_to_tensor(g) for g in tape.gradient(mine, variables)), mine, num_correct]
+        # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
+        values = [variable.value for variable in variables]
+        found = tape.gradient(mine, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        terms = [*(tf.convert_to_tensor(gradient) for gradient in found), mine, num_correct]
         *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
         return sums, loss, num_correct
 

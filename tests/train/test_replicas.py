@@ -54,3 +54,9 @@ def test_the_graph_sums_the_gradients_once(trainer):
     run = trainer.run("model.build=models_for_tests:dense", "model.args={}", "distribute.num_replicas=2")
     found = trainer.call("train_functions:count_reductions", run)
     assert found["sums"] == found["variables"] + 2, "each gradient once, the loss and the number correct"
+
+
+def test_a_variable_that_the_loss_does_not_reach_keeps_its_value(trainer):
+    weights = trainer.weights("model.build=models_for_tests:spare", "model.args={}", *SGD, "train.total=2 steps")
+    (bias,) = [value for name, value in weights.items() if "(3,)" in name and "momentum" not in name]
+    assert np.array_equal(bias, [0, 0, 0])
