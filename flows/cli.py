@@ -171,6 +171,24 @@ def runs(json: Json = False) -> None:
 
 
 @commands.command
+def up(*, prefect_port: int = 4200, mlflow_port: int = 5000) -> None:
+    """Prefect and MLflow servers, a worker and the deployments; Ctrl-C stops all. Give it where conf/ lies.
+
+    Example: millstream up
+
+    Parameters
+    ----------
+    prefect_port
+        Port of the Prefect server and UI on this machine.
+    mlflow_port
+        Port of the MLflow server and UI on this machine.
+    """
+    from tasks.host.up import watch
+
+    watch(workspace_of(), prefect_port=prefect_port, mlflow_port=mlflow_port)
+
+
+@commands.command
 def deployments(*, write: bool = False, check: bool = False) -> None:
     """prefect.yaml, as conf/ says it: printed, written or checked. Give it where conf/ lies.
 

@@ -79,6 +79,9 @@ def runs(states: Sequence[RunState], *, json: bool) -> None:
     if json:
         _print_json([state.model_dump(mode="json") for state in states])
         return
+    if not states:
+        note("no runs yet; begin one with `millstream run CONFIG`")
+        return
     table = Table("run", "status", "begun", "host", box=None)
     for state in states:
         table.add_row(state.id, state.status, state.created[:19].replace("T", " "), state.host)

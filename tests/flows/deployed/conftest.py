@@ -90,6 +90,8 @@ class Stack:
 
     def stop(self) -> None:
         for process in reversed(self.processes):
+            if process.poll() is not None:
+                continue
             descendants = psutil.Process(process.pid).children(recursive=True)
             process.terminate()
             try:
@@ -167,6 +169,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def new_stack(tmp_path):
+    """A stack of which nothing runs yet."""
+    return Stack(tmp_path, free_port(), free_port())
 
 
 @pytest.fixture(scope="session")
