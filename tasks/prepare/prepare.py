@@ -13,10 +13,11 @@ from tasks.errors import DataError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, verify
 from tasks.prepare.digits import read_digits
 from tasks.prepare.examples import Examples
+from tasks.prepare.frame import frame
 from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, ShardManifest, Shards, SplitManifest
 from tasks.prepare.plan import plan_shards, plan_splits
 from tasks.prepare.tfds import shard_file, tfds_metadata
-from tasks.prepare.writer import RECORD_OVERHEAD, write_shard
+from tasks.prepare.writer import write_shard
 
 VERSION = "1.0.0"  # TFDS wants one in the path; what the shards hold is named by the digest above it
 FORMAT_VERSION = 1  # to be raised by whoever changes the bytes that the same config and source give
@@ -103,11 +104,11 @@ def _write_split(
     directory: Path, name: str, split: str, examples: Examples, rows: NDArray[np.int64], *, target_bytes: int
 ) -> SplitManifest:
     # Shapes are fixed, so one record is as long as another, but for the few bytes of a varint.
-    record_bytes = len(examples.encode(rows[0])) + RECORD_OVERHEAD
+    record_bytes = len(frame(examples.encode(rows[0])))
     shards = tuple(
         write_shard(
             directory / shard_file(name, split, shard.index, shard.num_shards),
-            (examples.encode(row) for row in rows[shard.start : shard.stop]),
+            examples.frames(rows[shard.start : shard.stop]),
         )
         for shard in plan_shards(len(rows), size_bytes=len(rows) * record_bytes, target_bytes=target_bytes)
     )
