@@ -100,15 +100,29 @@ def download(config: Path, *overrides: Overrides, json: Json = False) -> None:
 
 
 @commands.command
-def prepare(config: Path, *overrides: Overrides, json: Json = False) -> None:
-    """Raw data to TFRecord shards; nothing if they are there.
+def prepare(
+    config: Path, *overrides: Overrides, verify: bool = False, repair: bool = False, json: Json = False
+) -> None:
+    """Raw data to TFRecord shards; nothing if they are there and whole, and only what is damaged if they are there.
 
     Example: millstream prepare conf/digits.yaml data.shard_size="1 MB"
+
+    Parameters
+    ----------
+    verify
+        Only look: say what is wrong with each file that is damaged, missing or foreign, and fail if there is one.
+    repair
+        Only mend: fail if there are no shards yet.
     """
-    from tasks.download.download import download
-    from tasks.prepare.prepare import prepare
+    from tasks.download.download import download, source_digest
+    from tasks.prepare.prepare import prepare, verify_shards
 
     resolved = load_config(config, overrides)
+    if verify or repair:
+        found = verify_shards(resolved.name, resolved.data, source_digest(resolved.data), workspace_of())
+        if not repair:
+            display.verification(found, json=json)
+            sys.exit(FAILED if found.damages else 0)
     raw = download(resolved.data, workspace_of())
     display.record(prepare(resolved.name, resolved.data, raw, workspace_of()), json=json)
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tasks.config import Config
 from tasks.files import Record
+from tasks.prepare.manifest import Verification
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 
@@ -41,6 +42,15 @@ def record(value: Record, *, json: bool) -> None:
         _print_json(value.model_dump(mode="json"))
         return
     _print_pairs({name: shown for name, shown in value.model_dump(mode="json").items() if not isinstance(shown, list)})
+
+
+def verification(found: Verification, *, json: bool) -> None:
+    """Prints a line for each damaged file, or that there is none."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    whole = f"{found.num_files} files, all as they were written"
+    _print_pairs({str(found.directory): f"{len(found.damages)} damaged" if found.damages else whole} | found.damages)
 
 
 def outcome(found: "Outcome", *, json: bool) -> None:

@@ -110,18 +110,16 @@ def test_second_prepare_writes_nothing(tmp_path: Path, raw: RawData) -> None:
     assert {file: file.stat().st_mtime_ns for file in first.directory.iterdir()} == before
 
 
-def test_digest_follows_name_source_and_every_data_field(raw: RawData) -> None:
+def test_digest_follows_name_source_and_every_data_field() -> None:
     changed = [
-        ("digits", CONFIG, raw),
-        ("others", CONFIG, raw),
-        ("digits", CONFIG, raw.model_copy(update={"digest": "0" * 64})),
-        ("digits", CONFIG.model_copy(update={"seed": 1}), raw),
-        ("digits", CONFIG.model_copy(update={"splits": Splits(train=0.6, validation=0.2, test=0.2)}), raw),
-        ("digits", CONFIG.model_copy(update={"shard_size": Size("1 MB")}), raw),
+        ("digits", CONFIG, "source"),
+        ("others", CONFIG, "source"),
+        ("digits", CONFIG, "other source"),
+        ("digits", CONFIG.model_copy(update={"seed": 1}), "source"),
+        ("digits", CONFIG.model_copy(update={"splits": Splits(train=0.6, validation=0.2, test=0.2)}), "source"),
+        ("digits", CONFIG.model_copy(update={"shard_size": Size("1 MB")}), "source"),
     ]
-    digests = {data_digest(*arguments) for arguments in changed}
-    assert len(digests) == len(changed)
-    assert data_digest("digits", CONFIG, raw.model_copy(update={"directory": Path("/elsewhere")})) in digests
+    assert len({data_digest(*arguments) for arguments in changed}) == len(changed)
 
 
 @pytest.mark.parametrize("damage", ["no COMPLETED", "cut at a record", "one bit", "missing shard"])
