@@ -72,6 +72,20 @@ def test_evaluating_what_was_never_prepared_says_what_to_do(millstream):
     assert "write them with `millstream prepare`" in refused.stderr
 
 
+def test_prepare_verifies_and_repairs(millstream):
+    arguments = ("prepare", DIGITS, "data.seed=98")
+    assert "write them with `millstream prepare`" in millstream(*arguments, "--repair", code=1).stderr
+    directory = Path(json.loads(millstream(*arguments, "--json").stdout)["directory"])
+    assert "10 files, all as they were written" in millstream(*arguments, "--verify").stdout
+    (directory / "features.json").unlink()
+    (directory / "notes.txt").write_text("mine")
+    found = json.loads(millstream(*arguments, "--verify", "--json", code=1).stdout)
+    assert found["damages"] == {"features.json": "missing", "notes.txt": "does not belong here"}
+    assert "features.json  missing" in millstream(*arguments, "--verify", code=1).stdout
+    assert "2 file(s) mended" in millstream(*arguments, "--repair").stderr
+    assert "all as they were written" in millstream(*arguments, "--verify").stdout
+
+
 def test_show_prints_the_whole_config_with_overrides(millstream):
     shown = yaml.safe_load(millstream("config", "show", DIGITS, "train.total=3 epochs", "feed.block=128").stdout)
     assert (shown["train"]["total"], shown["feed"]["block"]) == ("3 epochs", 128)
