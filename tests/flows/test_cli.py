@@ -34,7 +34,17 @@ print("imported:", [name for name in {HEAVY!r} if name in sys.modules], file=sys
 
 def test_every_command_has_help_with_an_example(millstream):
     stages = ("download", "prepare", "train", "evaluate", "export")
-    for command in ("run", "resume", *stages, "runs", "doctor", "config show", "config schema", "config validate"):
+    for command in (
+        "run",
+        "resume",
+        *stages,
+        "runs",
+        "doctor",
+        "bench shards",
+        "config show",
+        "config schema",
+        "config validate",
+    ):
         assert f"Example: millstream {command}" in millstream(*command.split(), "--help").stdout
 
 
