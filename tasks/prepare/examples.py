@@ -13,7 +13,7 @@ from tasks.prepare.encode import encode_example, find_payloads, varint_lengths, 
 from tasks.prepare.frame import HEAD_BYTES, frame, seal
 from tasks.prepare.manifest import Feature
 
-CHUNK_BYTES = 2**20  # framed at once: large enough that Python's part is small, small enough to stay in the CPU's cache
+CHUNK_BYTES = 2**19  # framed at once: larger ones leave the cache, and malloc maps fresh pages for their arrays
 LABEL = Feature(shape=(), dtype="int64", storage="int64_list")
 ID = Feature(shape=(), dtype="int64", storage="int64_list")
 
