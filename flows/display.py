@@ -11,8 +11,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from tasks.bench.report import BenchReport
 from tasks.config import Config
 from tasks.files import Record
+from tasks.prepare.manifest import Verification
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 
@@ -41,6 +43,15 @@ def record(value: Record, *, json: bool) -> None:
         _print_json(value.model_dump(mode="json"))
         return
     _print_pairs({name: shown for name, shown in value.model_dump(mode="json").items() if not isinstance(shown, list)})
+
+
+def verification(found: Verification, *, json: bool) -> None:
+    """Prints a line for each damaged file, or that there is none."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    state = f"{len(found.damages)} damaged" if found.damages else f"{found.num_files} files, all as they were written"
+    _print_pairs({"directory": str(found.directory), "state": state} | found.damages)
 
 
 def outcome(found: "Outcome", *, json: bool) -> None:
@@ -97,6 +108,19 @@ def findings(found: Sequence["Finding"], *, json: bool) -> None:
     for finding in found:
         table.add_row(finding.status, finding.name, finding.found, finding.fix, style=STATUS_STYLES[finding.status])
     Console().print(table)
+
+
+def bench(report: BenchReport, *, json: bool) -> None:
+    """Prints what each side took, and the rivals' CPU-seconds over ours."""
+    if json:
+        _print_json(report.model_dump(mode="json"))
+        return
+    table = Table("side", "metric", "median", "min", "max", "unit", box=None)
+    for row in report.rows:
+        table.add_row(row.side, row.metric, f"{row.median:.3f}", f"{row.min:.3f}", f"{row.max:.3f}", row.unit)
+    Console().print(table)
+    _print_pairs({f"{rival} / ours": f"{ratio:.2f} in CPU-seconds" for rival, ratio in report.ratios.items()})
+    note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
 
 
 def text(value: str) -> None:

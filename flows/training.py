@@ -62,7 +62,7 @@ def pipeline(
     with open_run(
         workspace,
         config,
-        data_digest=data_digest(config.name, config.data, raw),
+        data_digest=data_digest(config.name, config.data, raw.digest),
         code_digest=code_digest(config.model),
         run_id=run_id,
         flow_run_id=flow_run_id,

@@ -5,13 +5,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tasks.errors import DataError
 
@@ -37,6 +37,16 @@ class Record(BaseModel):
             raise DataError(f"{path}: no readable {cls.__name__}: {error}") from error
 
 
+class Receipt(Record):
+    """What a completed directory knows of one of its files."""
+
+    size_bytes: int
+    sha256: str
+
+
+_RECEIPTS = TypeAdapter(dict[str, Receipt])
+
+
 def digest_bytes(data: bytes) -> str:
     """Returns the sha256 of `data` in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -56,12 +66,17 @@ def digest_json(value: Any) -> str:
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as beside:
+        beside.write_bytes(data)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yields a path beside `path`; if the block ends well, what was written there is synced and takes the place."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield beside
+        _sync(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -69,11 +84,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def atomic_directory(directory: Path) -> Iterator[Path]:
+def atomic_directory(directory: Path, *, digests: Mapping[str, str] | None = None) -> Iterator[Path]:
     """Yields `<directory>.incomplete`, empty; if the block ends well, it is synced, renamed and marked COMPLETED.
 
     If the block raises, nothing is left of it; if the process dies, no reader ever trusts what was written and the
-    next writer begins anew. One writer at a time: hold a `lock`. An existing `directory` is replaced.
+    next writer begins anew. One writer at a time: hold a `lock`. An existing `directory` is replaced. `digests`, filled
+    by the block, holds the sha256 of files that were measured while they were written; the others are read again.
     """
     incomplete = directory.with_name(directory.name + ".incomplete")
     shutil.rmtree(incomplete, ignore_errors=True)
@@ -83,14 +99,17 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(incomplete, ignore_errors=True)
         raise
-    contents = {
-        str(file.relative_to(incomplete)): _receipt(file) for file in sorted(incomplete.rglob("*")) if file.is_file()
-    }
+    receipts = {}
+    for file in sorted(incomplete.rglob("*")):
+        if file.is_file():
+            name = str(file.relative_to(incomplete))
+            sha256 = (digests or {}).get(name) or digest_file(file)
+            receipts[name] = {"size_bytes": file.stat().st_size, "sha256": sha256}
     _sync_tree(incomplete)
     shutil.rmtree(directory, ignore_errors=True)
     os.replace(incomplete, directory)
     _sync(directory.parent)
-    write_atomic(directory / COMPLETED, json.dumps(contents, indent=1, sort_keys=True).encode())
+    write_atomic(directory / COMPLETED, json.dumps(receipts, indent=1, sort_keys=True).encode())
 
 
 def is_completed(directory: Path) -> bool:
@@ -103,23 +122,41 @@ def verify(directory: Path) -> None:
 
     Raises DataError that names the first file that is missing, of another size or of other content.
     """
+    for name, damage in damages(directory):
+        raise DataError(f"{directory / name}: {damage}; delete {directory} and run again")
+
+
+def damages(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yields each file of a completed directory that is not as it was recorded, and what is wrong with it.
+
+    Raises DataError if the directory is not completed, or its record of itself is damaged.
+    """
+    receipts = read_receipts(directory)
+    names = {receipt.sha256: name for name, receipt in receipts.items()}
+    for name, receipt in receipts.items():
+        file = directory / name
+        if not file.is_file():
+            yield name, "missing"
+            continue
+        size_bytes, sha256 = file.stat().st_size, digest_file(file)
+        if sha256 == receipt.sha256:
+            continue
+        if sha256 in names:
+            yield name, f"holds what belongs into {names[sha256]}"
+        elif size_bytes != receipt.size_bytes:
+            yield name, f"has {size_bytes} bytes, not {receipt.size_bytes}"
+        else:
+            yield name, "content has changed since it was written"
+
+
+def read_receipts(directory: Path) -> dict[str, Receipt]:
+    """Returns what a completed directory recorded of each of its files; raises DataError if it did not, or damaged."""
     if not is_completed(directory):
         raise DataError(f"{directory}: has no {COMPLETED}: it was never written to its end; run the stage again")
     try:
-        contents = json.loads((directory / COMPLETED).read_bytes())
+        return _RECEIPTS.validate_json((directory / COMPLETED).read_bytes())
     except ValueError as error:
         raise DataError(f"{directory / COMPLETED}: damaged ({error}); delete the directory and run again") from error
-    for name, receipt in contents.items():
-        file = directory / name
-        if not file.is_file():
-            raise DataError(f"{file}: missing; delete {directory} and run again")
-        size_bytes = file.stat().st_size
-        if size_bytes != receipt["size_bytes"]:
-            raise DataError(
-                f"{file}: has {size_bytes} bytes, not {receipt['size_bytes']}; delete {directory} and run again"
-            )
-        if digest_file(file) != receipt["sha256"]:
-            raise DataError(f"{file}: content has changed since it was written; delete {directory} and run again")
 
 
 def is_whole(directory: Path) -> bool:
@@ -157,10 +194,6 @@ def lock_for_life(path: Path, *, timeout_seconds: float) -> None:
 
 
 _held = ExitStack()
-
-
-def _receipt(file: Path) -> dict[str, Any]:
-    return {"size_bytes": file.stat().st_size, "sha256": digest_file(file)}
 
 
 def _sync_tree(directory: Path) -> None:

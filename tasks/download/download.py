@@ -12,13 +12,18 @@ from tasks.files import atomic_directory, digest_file, digest_json, is_whole, lo
 logger = logging.getLogger("millstream")
 
 
+def source_digest(config: DataConfig) -> str:
+    """Returns `RawData.digest` of a source without fetching it; raises DataError if the source has no such files."""
+    return digest_json({file.name: digest_file(file) for file in [find_digits()]})
+
+
 def download(config: DataConfig, workspace: Path) -> RawData:
     """Returns the source's files in raw/<digest>/ of the workspace, fetched unless they are there and whole.
 
     A damaged directory is fetched again. Raises DataError if the source has no such files.
     """
     files = [find_digits()]
-    digest = digest_json({file.name: digest_file(file) for file in files})
+    digest = source_digest(config)
     directory = workspace / "raw" / digest
     size_bytes = sum(file.stat().st_size for file in files)
     with lock(directory.with_name(f".{digest}.lock")):

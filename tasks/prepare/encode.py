@@ -5,12 +5,19 @@ Formats: tensorflow/core/example/{example,feature}.proto; protobuf.dev/programmi
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 # Field numbers: Example.features, Features.feature (a map), the map's entries, the kinds of Feature, their value.
 _FEATURES = 1
 _FEATURE = 1
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
 _LIST_VALUE = 1
+
+_SHIFTS = 7 * np.arange(10, dtype=np.uint64)  # an int64 takes at most 10 bytes
+_FIRST_OF_LENGTH = np.uint64(1) << _SHIFTS[1:]
+"""The smallest number that takes 2, 3, ... 10 bytes."""
 
 
 def encode_example(values: Mapping[str, bytes | Sequence[int]]) -> bytes:
@@ -19,18 +26,55 @@ def encode_example(values: Mapping[str, bytes | Sequence[int]]) -> bytes:
     Features stand in the order of their names, as in TensorFlow's own deterministic serialization; only where one name
     begins another does protobuf's Python put the longer first, and its C++ the shorter, as here.
     """
-    entries = (
+    return _field(_FEATURES, b"".join(_entries(values)))
+
+
+def find_payloads(values: Mapping[str, bytes | Sequence[int]]) -> dict[str, slice]:
+    """Returns where in `encode_example(values)` each feature's own bytes stand, which are all that is not wire format.
+
+    Values that take equally many bytes have equal places and equal wire format.
+    """
+    entries = _entries(values)
+    end = len(_field(_FEATURES, b"".join(entries))) - sum(map(len, entries))
+    found = {}
+    for name, entry in zip(sorted(values), entries, strict=True):
+        end += len(entry)
+        found[name] = slice(end - len(_payload(values[name])), end)  # what comes last in an entry is the payload
+    return found
+
+
+def varint_lengths(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns how many bytes each number takes in an int64_list, 1 to 10; same shape."""
+    return 1 + np.searchsorted(_FIRST_OF_LENGTH, numbers.astype(np.uint64), side="right")
+
+
+def varints(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Returns all the numbers, in C order, as they are packed in an int64_list, [sum of varint_lengths]."""
+    lengths = varint_lengths(numbers)[..., None]
+    place = np.arange(lengths.max(initial=1))
+    groups = (numbers.astype(np.uint64)[..., None] >> _SHIFTS[place] & np.uint64(0x7F)).astype(np.uint8)
+    groups[place < lengths - 1] |= 0x80
+    return groups[place < lengths]
+
+
+def _entries(values: Mapping[str, bytes | Sequence[int]]) -> list[bytes]:
+    return [
         _field(_FEATURE, _field(_KEY, name.encode()) + _field(_VALUE, _feature(values[name])))
         for name in sorted(values)
-    )
-    return _field(_FEATURES, b"".join(entries))
+    ]
 
 
 def _feature(value: bytes | Sequence[int]) -> bytes:
+    payload = _payload(value)
     if isinstance(value, bytes):
-        return _field(_BYTES_LIST, _field(_LIST_VALUE, value))
-    packed = b"".join(_varint(number % 2**64) for number in value)  # a negative int64 is its two's complement
-    return _field(_INT64_LIST, _field(_LIST_VALUE, packed) if packed else b"")
+        return _field(_BYTES_LIST, _field(_LIST_VALUE, payload))
+    return _field(_INT64_LIST, _field(_LIST_VALUE, payload) if payload else b"")
+
+
+def _payload(value: bytes | Sequence[int]) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"".join(_varint(number % 2**64) for number in value)  # a negative int64 is its two's complement
 
 
 def _field(number: int, payload: bytes) -> bytes:

@@ -63,6 +63,16 @@ class ShardManifest(Record):
     code_version: str
 
 
+class Verification(Record):
+    """What `millstream prepare --verify` found."""
+
+    directory: Path
+    num_files: int
+    """Files that belong there."""
+    damages: dict[str, str]
+    """What is wrong with each file that is damaged, missing or foreign."""
+
+
 class Shards(Record):
     """Where the shards of a run lie; crosses the door in place of the whole manifest."""
 

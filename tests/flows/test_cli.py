@@ -34,7 +34,17 @@ print("imported:", [name for name in {HEAVY!r} if name in sys.modules], file=sys
 
 def test_every_command_has_help_with_an_example(millstream):
     stages = ("download", "prepare", "train", "evaluate", "export")
-    for command in ("run", "resume", *stages, "runs", "doctor", "config show", "config schema", "config validate"):
+    for command in (
+        "run",
+        "resume",
+        *stages,
+        "runs",
+        "doctor",
+        "bench shards",
+        "config show",
+        "config schema",
+        "config validate",
+    ):
         assert f"Example: millstream {command}" in millstream(*command.split(), "--help").stdout
 
 
@@ -70,6 +80,20 @@ def test_an_unknown_run_lists_those_there_are(millstream):
 def test_evaluating_what_was_never_prepared_says_what_to_do(millstream):
     refused = millstream("evaluate", DIGITS, "data.seed=99", code=1)
     assert "write them with `millstream prepare`" in refused.stderr
+
+
+def test_prepare_verifies_and_repairs(millstream):
+    arguments = ("prepare", DIGITS, "data.seed=98")
+    assert "write them with `millstream prepare`" in millstream(*arguments, "--repair", code=1).stderr
+    directory = Path(json.loads(millstream(*arguments, "--json").stdout)["directory"])
+    assert "10 files, all as they were written" in millstream(*arguments, "--verify").stdout
+    (directory / "features.json").unlink()
+    (directory / "notes.txt").write_text("mine")
+    found = json.loads(millstream(*arguments, "--verify", "--json", code=1).stdout)
+    assert found["damages"] == {"features.json": "missing", "notes.txt": "does not belong here"}
+    assert "features.json  missing" in millstream(*arguments, "--verify", code=1).stdout
+    assert "2 file(s) mended" in millstream(*arguments, "--repair").stderr
+    assert "all as they were written" in millstream(*arguments, "--verify").stdout
 
 
 def test_show_prints_the_whole_config_with_overrides(millstream):

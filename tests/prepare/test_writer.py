@@ -5,14 +5,16 @@ from pathlib import Path
 import tensorflow as tf
 
 from tasks.files import digest_file
+from tasks.prepare.frame import frame
 from tasks.prepare.manifest import OFFSET_STRIDE
-from tasks.prepare.writer import RECORD_OVERHEAD, frame, write_shard
+from tasks.prepare.writer import write_shard
 
 RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
+CHUNKS = [[frame(record) for record in RECORDS[:100]], [], [frame(record) for record in RECORDS[100:]]]
 
 
 def test_file_equals_that_of_tensorflows_writer(tmp_path: Path) -> None:
-    write_shard(tmp_path / "ours", RECORDS)
+    write_shard(tmp_path / "ours", CHUNKS)
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
         for record in RECORDS:
             writer.write(record)
@@ -20,15 +22,15 @@ def test_file_equals_that_of_tensorflows_writer(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
-    shard = write_shard(tmp_path / "shard", RECORDS)
+    shard = write_shard(tmp_path / "shard", CHUNKS)
     assert (shard.file, shard.num_examples) == ("shard", len(RECORDS))
     assert shard.size_bytes == (tmp_path / "shard").stat().st_size
-    assert shard.size_bytes == sum(len(record) + RECORD_OVERHEAD for record in RECORDS)
+    assert shard.size_bytes == sum(len(record) + 16 for record in RECORDS)
     assert shard.sha256 == digest_file(tmp_path / "shard")
 
 
 def test_a_record_starts_at_every_offset(tmp_path: Path) -> None:
-    shard = write_shard(tmp_path / "shard", RECORDS)
+    shard = write_shard(tmp_path / "shard", CHUNKS)
     data = (tmp_path / "shard").read_bytes()
     assert len(shard.offsets) == 3
     for index, offset in enumerate(shard.offsets):

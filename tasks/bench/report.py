@@ -1,0 +1,32 @@
+"""BenchReport: what a comparison measured."""
+
+from tasks.files import Record
+
+
+class Row(Record):
+    """One figure of one side over all rounds."""
+
+    side: str
+    metric: str
+    median: float
+    min: float
+    max: float
+    unit: str
+
+
+class Host(Record):
+    """Where it was measured; a loaded host is worth a second run."""
+
+    cores: int
+    load: float
+    """Load average of the last minute when the comparison began."""
+    versions: dict[str, str]
+
+
+class BenchReport(Record):
+    """All sides of a comparison."""
+
+    rows: tuple[Row, ...]
+    ratios: dict[str, float]
+    """A rival's CPU-seconds over ours, the median of the rounds: larger is better for us."""
+    host: Host

@@ -1,0 +1,157 @@
+"""The shards bench: one data set written by us, by TensorFlow's own means, by TFDS and by ArrayRecord."""
+
+import importlib.util
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+
+from tasks.bench.report import BenchReport
+from tasks.bench.runner import OURS, examine_host, measure_in_turns, ratios_of, rows_of
+from tasks.config import DataConfig
+from tasks.prepare.directory import plan_directory, write_directory
+from tasks.prepare.examples import ID, LABEL, Examples
+from tasks.prepare.manifest import Feature
+
+NUM_CLASSES = 2
+CHUNK_BYTES = 2**20
+
+logger = logging.getLogger("millstream")
+
+
+def bench_shards(*, num_examples: int, rounds: int) -> BenchReport:
+    """Returns what writing `num_examples` of 3 KB costs each side, and a tenth as many of 110 KB.
+
+    Ratios are named after the rival; those of the large examples end in `_110kb`. `crc_write` is no rival but the
+    bound: a CRC of each example and nothing but a write.
+    """
+    host = examine_host(["numpy", "tensorflow", "tensorflow-datasets", "crc32c"])
+    logger.info("bench: %d examples of 3 KB, %d of 110 KB, %d rounds", num_examples, num_examples // 10, rounds)
+    with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
+        cases = [
+            _write_images(Path(folder, "3kb"), num_examples, 3072),
+            _write_images(Path(folder, "110kb"), num_examples // 10, 110_000),
+        ]
+        small, large = measure_in_turns(_sides(), cases, rounds=rounds)
+    return BenchReport(
+        rows=(*rows_of(small, case="3kb"), *rows_of(large, case="110kb")),
+        ratios=ratios_of(small) | {f"{side}_110kb": ratio for side, ratio in ratios_of(large).items()},
+        host=host,
+    )
+
+
+def write_ours(file: Path) -> None:
+    """Writes complete shards: split, shuffled as a whole, with digests, manifest and TFDS metadata, synced."""
+    images, labels = _data(file)
+    image = Feature(shape=images.shape[1:], dtype="uint8", storage="raw_bytes")
+    examples = Examples(
+        columns={"image": images, "label": labels, "id": np.arange(len(images))},
+        features={"image": image, "label": LABEL, "id": ID},
+        inputs=("image",),
+        target="label",
+        id="id",
+        label_map=tuple(map(str, range(NUM_CLASSES))),
+    )
+    plan = plan_directory("bench", DataConfig(), examples, data_digest="0" * 16, source_digest="0" * 64)
+    write_directory(file.with_name("ours"), plan)
+
+
+def write_naive(file: Path) -> None:
+    """Writes one file, in the order of the source, by the loop of TensorFlow's guide."""
+    import tensorflow as tf
+
+    def integer(value: int) -> Any:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    images, labels = _data(file)
+    with tf.io.TFRecordWriter(str(file.with_name("naive.tfrecord"))) as writer:
+        for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+            features = {
+                "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
+                "label": integer(label),
+                "id": integer(row),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+
+
+def write_tfds(file: Path) -> None:
+    """Writes a data set by TFDS's download_and_prepare, shuffled."""
+    import tensorflow_datasets as tfds
+
+    images, labels = _data(file)
+
+    def examples() -> Iterator[tuple[int, dict[str, Any]]]:
+        for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+            yield row, {"image": image, "label": label, "id": row}
+
+    folder = file.with_name("tfds")
+    shutil.rmtree(folder, ignore_errors=True)
+    tfds.disable_progress_bar()
+    tfds.dataset_builders.AdhocBuilder(
+        name="bench",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(
+            {
+                "image": tfds.features.Tensor(shape=images.shape[1:], dtype=np.uint8, encoding="bytes"),
+                "label": tfds.features.ClassLabel(num_classes=NUM_CLASSES),
+                "id": np.int64,
+            }
+        ),
+        split_datasets={"train": examples()},
+        data_dir=folder,
+    ).download_and_prepare()
+
+
+def write_array_record(file: Path) -> None:
+    """Writes one ArrayRecord file of the images as they are: nothing is encoded, compressed or shuffled."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    images, _ = _data(file)
+    writer = ArrayRecordWriter(str(file.with_name("array_record")), "group_size:1,uncompressed")
+    for image in images:
+        writer.write(image.tobytes())
+    writer.close()
+
+
+def write_bound(file: Path) -> None:
+    """Takes a CRC of each image and writes them as they lie there: what no writer of TFRecord can do without."""
+    images, _ = _data(file)
+    num_rows = max(1, CHUNK_BYTES // images.shape[1])
+    with open(file.with_name("bound"), "wb") as target:
+        for start in range(0, len(images), num_rows):
+            chunk = images[start : start + num_rows]
+            for image in chunk:
+                crc32c(image)
+            target.write(chunk.data)
+
+
+def _write_images(folder: Path, num_examples: int, size_bytes: int) -> Path:
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (num_examples, size_bytes), np.uint8)
+    np.save(folder / "images.npy", images)
+    return folder / "images.npy"
+
+
+def _sides() -> dict[str, Callable[[Path], None]]:
+    sides: dict[str, Callable[[Path], None]] = {
+        OURS: write_ours,
+        "naive": write_naive,
+        "tfds": write_tfds,
+        "crc_write": write_bound,
+    }
+    if importlib.util.find_spec("array_record"):  # TFDS brings it on some platforms only
+        sides["array_record"] = write_array_record
+    return sides
+
+
+@lru_cache(maxsize=1)  # mapped once, so that no round but the first pays for page faults
+def _data(file: Path) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.int64]]]:
+    images = np.load(file, mmap_mode="r")  # one copy in memory, whoever reads it
+    return images.view(np.ndarray), np.arange(len(images)) % NUM_CLASSES

@@ -1,0 +1,146 @@
+"""The shard directory: planned as a whole, written shard by shard."""
+
+import importlib.metadata
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.config import DataConfig
+from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
+from tasks.prepare.examples import Examples
+from tasks.prepare.frame import frame
+from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, ShardManifest, SplitManifest
+from tasks.prepare.plan import plan_shards, plan_splits
+from tasks.prepare.tfds import shard_file, tfds_metadata
+from tasks.prepare.writer import write_shard
+
+VERSION = "1.0.0"  # TFDS wants one in the path; what the shards hold is named by the digest above it
+
+logger = logging.getLogger("millstream")
+
+
+@dataclass(frozen=True)
+class DirectoryPlan:
+    """All that the bytes of a shard directory follow from: the examples, and which of them each file holds."""
+
+    name: str
+    data_digest: str
+    source_digest: str
+    seed: int
+    examples: Examples
+    splits: dict[str, dict[str, NDArray[np.int64]]]
+    """For each split the rows of each of its files, both in order."""
+
+
+def plan_directory(
+    name: str, config: DataConfig, examples: Examples, *, data_digest: str, source_digest: str
+) -> DirectoryPlan:
+    """Returns the plan of a config's shards; writes nothing. Raises DataError if a split would lack a class."""
+    plan = plan_splits(examples.labels, config.splits.model_dump(), config.seed)
+    return DirectoryPlan(
+        name=name,
+        data_digest=data_digest,
+        source_digest=source_digest,
+        seed=config.seed,
+        examples=examples,
+        splits={
+            split: _plan_files(name, split, examples, rows, target_bytes=config.shard_size.size_bytes)
+            for split, rows in plan.items()
+        },
+    )
+
+
+def write_directory(directory: Path, plan: DirectoryPlan) -> None:
+    """Writes all of a shard directory; it has its name only once it is complete."""
+    digests: dict[str, str] = {}
+    with atomic_directory(directory, digests=digests) as incomplete:
+        manifest = ShardManifest(
+            name=plan.name,
+            version=VERSION,
+            data_digest=plan.data_digest,
+            source_digest=plan.source_digest,
+            seed=plan.seed,
+            offset_stride=OFFSET_STRIDE,
+            inputs=plan.examples.inputs,
+            target=plan.examples.target,
+            id=plan.examples.id,
+            features=plan.examples.features,
+            label_map=plan.examples.label_map,
+            splits={split: _write_split(incomplete, plan, split) for split in plan.splits},
+            code_version=_code_version(),
+        )
+        manifest.write(incomplete / MANIFEST)
+        for file, text in tfds_metadata(manifest).items():
+            (incomplete / file).write_text(text, encoding="utf-8")
+        digests |= {shard.file: shard.sha256 for split in manifest.splits.values() for shard in split.shards}
+
+
+def find_damages(directory: Path) -> dict[str, str]:
+    """Returns what is wrong with each file of a complete directory that is not as it was written, or not of it at all.
+
+    Raises DataError if the directory is not complete.
+    """
+    known = {COMPLETED, *read_receipts(directory)}
+    foreign = {entry.name for entry in directory.iterdir()} - known
+    return dict(damages(directory)) | dict.fromkeys(sorted(foreign), "does not belong here")
+
+
+def repair_directory(directory: Path, plan: DirectoryPlan, damaged: Mapping[str, str]) -> None:
+    """Makes the damaged files of a complete directory what they were, and removes the foreign; touches no other.
+
+    The whole directory is written again if it is not known what they were.
+    """
+    for name in damaged:
+        _remove(directory / name)
+    if MANIFEST not in damaged:
+        files = {file: rows for split in plan.splits.values() for file, rows in split.items()}
+        metadata = tfds_metadata(ShardManifest.read(directory / MANIFEST))
+        for name in damaged:
+            if name in files:
+                with atomic_file(directory / name) as beside:
+                    write_shard(beside, plan.examples.frames(files[name]))
+            elif name in metadata:
+                write_atomic(directory / name, metadata[name].encode())
+        if not find_damages(directory):
+            return
+    logger.warning("prepare: %s cannot be mended file by file; writing all of it again", directory)
+    write_directory(directory, plan)
+
+
+def _plan_files(
+    name: str, split: str, examples: Examples, rows: NDArray[np.int64], *, target_bytes: int
+) -> dict[str, NDArray[np.int64]]:
+    # Shapes are fixed, so one record is as long as another, but for the few bytes of a varint.
+    size_bytes = len(rows) * len(frame(examples.encode(rows[0])))
+    return {
+        shard_file(name, split, shard.index, shard.num_shards): rows[shard.start : shard.stop]
+        for shard in plan_shards(len(rows), size_bytes=size_bytes, target_bytes=target_bytes)
+    }
+
+
+def _write_split(directory: Path, plan: DirectoryPlan, split: str) -> SplitManifest:
+    files = plan.splits[split]
+    shards = tuple(write_shard(directory / file, plan.examples.frames(rows)) for file, rows in files.items())
+    rows = np.concatenate(list(files.values()))
+    logger.info("prepare: %s, %d examples in %d shard(s)", split, len(rows), len(shards))
+    counts = np.bincount(plan.examples.labels[rows], minlength=len(plan.examples.label_map))
+    return SplitManifest(num_examples=len(rows), class_counts=tuple(counts.tolist()), shards=shards)
+
+
+def _code_version() -> str:
+    try:
+        return importlib.metadata.version("millstream")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
