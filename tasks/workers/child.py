@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tasks.errors import MillstreamError
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
+TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -107,7 +108,7 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
 
 def _on_sigterm(number: int, frame: Any) -> None:
     if _current.stop:
-        os._exit(128 + number)
+        os._exit(TOLD_TWICE)
     _current.stop = True
 
 
@@ -115,7 +116,7 @@ def _end_with_server(alive: int) -> None:
     os.read(alive, 1)  # nobody writes: it returns when the server, which holds the other end, is gone
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_GRACE_SECONDS)
-    os._exit(128 + signal.SIGTERM)
+    os._exit(TOLD_TWICE)
 
 
 def _describe(error: BaseException) -> dict[str, str]:
