@@ -107,18 +107,16 @@ def verify(directory: Path) -> None:
         raise DataError(f"{directory}: has no {COMPLETED}: it was never written to its end; run the stage again")
     try:
         contents = json.loads((directory / COMPLETED).read_bytes())
-    except ValueError as error:
+        receipts = [(directory / name, receipt["size_bytes"], receipt["sha256"]) for name, receipt in contents.items()]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # no JSON, or other JSON than was written
         raise DataError(f"{directory / COMPLETED}: damaged ({error}); delete the directory and run again") from error
-    for name, receipt in contents.items():
-        file = directory / name
+    for file, expected_bytes, sha256 in receipts:
         if not file.is_file():
             raise DataError(f"{file}: missing; delete {directory} and run again")
         size_bytes = file.stat().st_size
-        if size_bytes != receipt["size_bytes"]:
-            raise DataError(
-                f"{file}: has {size_bytes} bytes, not {receipt['size_bytes']}; delete {directory} and run again"
-            )
-        if digest_file(file) != receipt["sha256"]:
+        if size_bytes != expected_bytes:
+            raise DataError(f"{file}: has {size_bytes} bytes, not {expected_bytes}; delete {directory} and run again")
+        if digest_file(file) != sha256:
             raise DataError(f"{file}: content has changed since it was written; delete {directory} and run again")
 
 

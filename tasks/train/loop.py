@@ -69,7 +69,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         if ends_epoch or done or stop or position.step % setup.checkpoint_every == 0:
             progress("checkpoint", step=position.step)
             checkpoint.save(run.checkpoints, setup.variables, position)
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, best_step=position.best_step)
+            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
         if stop and not done:
             raise TrainingError(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "

@@ -9,28 +9,19 @@ from tasks.files import digest_file
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
 
-# 23 steps an epoch; calls end at 8, 10, 18, 20, 23, 31, 33, ... and checkpoints at 10, 20, 23, 30, 40, 46, ...
-SHORT = ("train.total=3 epochs", "train.checkpoint_every=10 steps", "train.steps_per_call=8")
-
-
-@pytest.fixture(scope="module")
-def weights(trainer):
-    """The digest of the last checkpoint of a training that nothing befell."""
-    return digest(train(trainer.run(*SHORT, "model.build=models_for_tests:dense", "model.args={}"), shards(trainer)))
-
 
 @pytest.fixture
-def faulty_run(trainer, tmp_path):
-    def make(fault, *overrides, steps=(35,)):
-        args = f"{{fault: {fault}, steps: {list(steps)}, fired: {tmp_path / 'fired'}}}"
-        return trainer.run(*SHORT, "model.build=faulty_models:faulty", f"model.args={args}", *overrides)
-
-    make.fired = lambda: (tmp_path / "fired").read_text().splitlines()
-    return make
+def fired(tmp_path):
+    """The file to which a fault that fires adds a line."""
+    return tmp_path / "fired"
 
 
 def shards(trainer):
     return trainer.digits.shards
+
+
+def lines(fired):
+    return fired.read_text().splitlines()
 
 
 def digest(result):
@@ -45,35 +36,35 @@ def digest(result):
         ("exit", "ended with exit code 9 before it returned; see the end of "),
     ],
 )
-def test_a_worker_lost_in_mid_epoch_is_restarted(trainer, weights, faulty_run, caplog, *, fault, said):
-    run = faulty_run(fault)
+def test_a_worker_lost_in_mid_epoch_is_restarted(trainer, unbroken, fired, caplog, *, fault, said):
+    run = trainer.faulty_run(fault, fired)
     result = train(run, shards(trainer))
-    assert faulty_run.fired() == [f"{fault} at step 38"]
+    assert lines(fired) == [f"{fault} at step 38"]
     (line,) = (record.getMessage() for record in caplog.records)
     log = re.escape(str(run.logs / "train.log"))
     assert re.fullmatch(rf"train: tasks.train.loop:train {said}{log}; restart 1 of 3, from step 30", line)
     assert result.resumed_from_step == 30
-    assert digest(result) == weights, "bit-equal"
+    assert digest(result) == unbroken, "bit-equal"
 
 
 @pytest.mark.parametrize("fault", ["hang", pytest.param("SIGSTOP", marks=pytest.mark.prove)])
-def test_a_worker_that_hangs_is_restarted_and_its_stacks_are_in_the_log(trainer, weights, faulty_run, caplog, fault):
-    run = faulty_run(fault, "distribute.hang_timeout_seconds=8")
+def test_a_worker_that_hangs_is_restarted_and_its_stacks_are_in_the_log(trainer, unbroken, fired, caplog, fault):
+    run = trainer.faulty_run(fault, fired, "distribute.hang_timeout_seconds=8")
     result = train(run, shards(trainer))
-    assert faulty_run.fired() == [f"{fault} at step 38"]
+    assert lines(fired) == [f"{fault} at step 38"]
     (line,) = (record.getMessage() for record in caplog.records)
     assert "made no progress for 8 s and was stopped; the stacks" in line
     assert line.endswith("; restart 1 of 3, from step 30")
     # A process that the kernel has stopped cannot write.
     assert ("in <lambda>\n" in (run.logs / "train.log").read_text()) == (fault == "hang")
-    assert digest(result) == weights
+    assert digest(result) == unbroken
 
 
-def test_at_the_limit_signal_restarts_and_log_are_named(trainer, faulty_run, caplog):
-    run = faulty_run("SIGSEGV", "train.max_restarts=2", steps=[35] * 9)
+def test_at_the_limit_signal_restarts_and_log_are_named(trainer, fired, caplog):
+    run = trainer.faulty_run("SIGSEGV", fired, "train.max_restarts=2", steps=[35] * 9)
     with pytest.raises(WorkerLost) as error:
         train(run, shards(trainer))
-    assert len(faulty_run.fired()) == 3
+    assert len(lines(fired)) == 3
     assert [record.getMessage().partition("; restart ")[2] for record in caplog.records] == [
         "1 of 2, from step 30",
         "2 of 2, from step 30",
@@ -84,19 +75,19 @@ def test_at_the_limit_signal_restarts_and_log_are_named(trainer, faulty_run, cap
     )
 
 
-def test_a_new_checkpoint_begins_the_count_anew(trainer, weights, faulty_run, caplog):
-    result = train(faulty_run("SIGKILL", "train.max_restarts=1", steps=[15, 35]), shards(trainer))
-    assert faulty_run.fired() == ["SIGKILL at step 18", "SIGKILL at step 38"]
+def test_a_new_checkpoint_begins_the_count_anew(trainer, unbroken, fired, caplog):
+    result = train(trainer.faulty_run("SIGKILL", fired, "train.max_restarts=1", steps=[15, 35]), shards(trainer))
+    assert lines(fired) == ["SIGKILL at step 18", "SIGKILL at step 38"]
     assert [record.getMessage().partition("; restart ")[2] for record in caplog.records] == [
         "1 of 1, from step 10",
         "1 of 1, from step 30",
     ]
-    assert digest(result) == weights
+    assert digest(result) == unbroken
 
 
-def test_what_the_worker_raised_is_not_tried_again(trainer, faulty_run, caplog):
+def test_what_the_worker_raised_is_not_tried_again(trainer, fired, caplog):
     with pytest.raises(WorkerError, match="ZeroDivisionError") as error:
-        train(faulty_run("raise"), shards(trainer))
+        train(trainer.faulty_run("raise", fired), shards(trainer))
     assert type(error.value) is WorkerError
-    assert len(faulty_run.fired()) == 1
+    assert len(lines(fired)) == 1
     assert caplog.records == []
