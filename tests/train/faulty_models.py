@@ -1,14 +1,17 @@
 """Models whose build function also plants a fault in the worker that trains them; none changes a weight."""
 
 import ctypes
+import json
 import os
 import signal
 import time
 from pathlib import Path
 
 import models_for_tests
+import numpy as np
+import tensorflow as tf
 
-from tasks.train import loop
+from tasks.train import loop, step
 
 FAULTS = {
     "SIGSEGV": lambda: ctypes.string_at(0),
@@ -35,6 +38,36 @@ def faulty(inputs, num_classes, fault, steps, fired):
             FAULTS[fault]()
 
     loop.progress = progress
+    return models_for_tests.dense(inputs, num_classes)
+
+
+def recorded(inputs, num_classes, ledger):
+    """The dense model; each step adds {"step", "ids"} to the file `ledger`: of the batch that it is about to apply.
+
+    Written by the graph of the loop itself, between taking the batch and using it: what was only prefetched is not in.
+    """
+    make_run_steps, timed_next = loop.make_run_steps, step.timed_next
+
+    def make_recorded(strategy, model, optimizer, **settings):
+        def recorded_next(strategy, iterator, clock, after):
+            batch, begun = timed_next(strategy, iterator, clock, after)
+            ids, masks = (tf.concat(strategy.experimental_local_results(batch[name]), 0) for name in ("id", "mask"))
+            with tf.control_dependencies([begun]):
+                done = tf.convert_to_tensor(optimizer.iterations)
+                written = tf.numpy_function(write, [done, tf.boolean_mask(ids, masks)], tf.int64)
+            with tf.control_dependencies([written]):
+                return batch, tf.identity(begun)
+
+        step.timed_next = recorded_next
+        return make_run_steps(strategy, model, optimizer, **settings)
+
+    def write(done, ids):
+        file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps({"step": int(done), "ids": ids.tolist()}).encode() + b"\n")
+        os.close(file)
+        return np.int64(0)
+
+    loop.make_run_steps = make_recorded
     return models_for_tests.dense(inputs, num_classes)
 
 
