@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from tasks.errors import DataError, TrainingError
@@ -41,10 +41,21 @@ def path_of(directory: Path, step: int) -> Path:
 
 
 def save(directory: Path, variables: Sequence["keras.Variable"], position: Position) -> None:
-    """Writes the checkpoint of `position.step`, synced and marked COMPLETED."""
-    with atomic_directory(path_of(directory, position.step)) as incomplete:
-        save_file(_arrays(variables), incomplete / VARIABLES)
-        position.write(incomplete / POSITION)
+    """Writes the checkpoint of `position.step`, synced and marked COMPLETED.
+
+    Raises TrainingError if it cannot be written, because the disk is full for example; those before it stay.
+    """
+    try:
+        with atomic_directory(path_of(directory, position.step)) as incomplete:
+            save_file(_arrays(variables), incomplete / VARIABLES)
+            position.write(incomplete / POSITION)
+    except (OSError, SafetensorError) as error:
+        last = max((int(checkpoint.name) for checkpoint in completed(directory)), default=None)
+        stays = "there is none before it" if last is None else f"the one of step {last} stays"
+        raise TrainingError(
+            f"{directory}: the checkpoint of step {position.step} cannot be written ({error}); {stays}; "
+            "make room or make it writable, and the same command goes on"
+        ) from error
 
 
 def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position:

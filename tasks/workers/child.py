@@ -70,12 +70,14 @@ def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
             outcome = json.dumps({"result": function(**request["arguments"])})
             code = 0
         except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
-            traceback.print_exc()
+            with contextlib.suppress(OSError):  # the log's disk may be full; what is told matters more
+                traceback.print_exc()
             outcome = json.dumps({"error": _describe(error)})
         for start in range(0, len(outcome), _PART_LENGTH):
             write_report(reports, {"call": request["call"], "part": outcome[start : start + _PART_LENGTH]})
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
     except BaseException:
         code = 1
         raise

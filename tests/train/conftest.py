@@ -1,5 +1,6 @@
 """Fixtures for tests of training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ class Trainer:
 
     def __init__(self, digits, workers):
         self.digits, self._workers = digits, workers
+
+    def on(self, workspace):
+        """Returns a trainer of the same shards whose runs lie in another workspace."""
+        return Trainer(replace(self.digits, workspace=workspace), self._workers)
 
     def run(self, *overrides):
         return self.digits.run(f"model.folder={HERE}", *overrides)

@@ -1,8 +1,10 @@
 """Models whose build function also plants a fault in the worker that trains them; none changes a weight."""
 
+import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -13,13 +15,29 @@ import tensorflow as tf
 
 from tasks.train import loop, step
 
+
+def fill_disk(fired):
+    """Fills the disk on which `fired` lies, to the last byte."""
+    with contextlib.suppress(OSError), open(Path(fired).with_name("filler"), "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def limit_files(_):
+    """Lets the kernel refuse any byte beyond the first thousand of a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+
+
 FAULTS = {
-    "SIGSEGV": lambda: ctypes.string_at(0),
-    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "exit": lambda: os._exit(9),
-    "hang": lambda: time.sleep(10**6),
-    "raise": lambda: 1 / 0,
+    "SIGSEGV": lambda _: ctypes.string_at(0),
+    "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "exit": lambda _: os._exit(9),
+    "hang": lambda _: time.sleep(10**6),
+    "raise": lambda _: 1 / 0,
+    "fill_disk": fill_disk,
+    "limit_files": limit_files,
 }
 
 
@@ -35,7 +53,7 @@ def faulty(inputs, num_classes, fault, steps, fired):
         if phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
             with open(fired, "a") as file:
                 file.write(f"{fault} at step {fields['step']}\n")
-            FAULTS[fault]()
+            FAULTS[fault](fired)
 
     loop.progress = progress
     return models_for_tests.dense(inputs, num_classes)
