@@ -23,6 +23,7 @@ OPERATIONAL_FIELDS = frozenset(
         "model.folder",
         "train.checkpoint_every",
         "train.keep_checkpoints",
+        "train.max_restarts",
         "train.steps_per_call",
         "distribute",
         "evaluate.batch_size",
@@ -153,6 +154,8 @@ class TrainConfig(Section):
     """Distance between checkpoints; there is always one at the end of an epoch too."""
     keep_checkpoints: int = Field(2, ge=1)
     """Latest checkpoints kept, besides the best."""
+    max_restarts: int = Field(3, ge=0)
+    """Times a lost worker (killed, crashed, hung) is started again with no new checkpoint in between; 0: never."""
     steps_per_call: int = Field(64, ge=1)
     """Steps in one call of the in-graph loop; a signal is answered between calls."""
 

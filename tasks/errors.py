@@ -30,6 +30,13 @@ class WorkerError(MillstreamError):
     """A worker process failed, was killed or stopped making progress."""
 
 
+class WorkerLost(WorkerError):
+    """A worker process ended without a word or stopped making progress: by chance, for all that is known.
+
+    What the worker itself raised, or was told to do by SIGTERM, would come again and is not this.
+    """
+
+
 class TrainingError(MillstreamError):
     """Training cannot go on: for example a loss that is not finite."""
 

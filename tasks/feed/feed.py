@@ -1,5 +1,6 @@
 """Feed: the shards of a split as tf.data, in an order that is a function of seed, epoch and manifest."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,13 @@ class Feed:
         return np.concatenate(
             [window[self._permutation(len(window), epoch, number).numpy()] for number, window in enumerate(windows)]
         )
+
+    def ids(self, step: int) -> np.ndarray:
+        """Returns [num_valid] int64: the ids of the examples in the global batch of a step of `training`, in order."""
+        uncached = copy.copy(self)
+        uncached._cached = False  # for one batch the whole split is not read into memory, where it may be already
+        slices = uncached.training(step).take(self._num_replicas).as_numpy_iterator()
+        return np.concatenate([part[self._manifest.id][part["mask"]] for part in slices])
 
     def _epoch(self, epoch: int, batch: int) -> _Epoch:
         """Returns an epoch from one batch on."""

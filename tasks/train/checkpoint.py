@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from tasks.errors import DataError, TrainingError
@@ -41,10 +41,21 @@ def path_of(directory: Path, step: int) -> Path:
 
 
 def save(directory: Path, variables: Sequence["keras.Variable"], position: Position) -> None:
-    """Writes the checkpoint of `position.step`, synced and marked COMPLETED."""
-    with atomic_directory(path_of(directory, position.step)) as incomplete:
-        save_file(_arrays(variables), incomplete / VARIABLES)
-        position.write(incomplete / POSITION)
+    """Writes the checkpoint of `position.step`, synced and marked COMPLETED.
+
+    Raises TrainingError if it cannot be written, because the disk is full for example; those before it stay.
+    """
+    try:
+        with atomic_directory(path_of(directory, position.step)) as incomplete:
+            save_file(_arrays(variables), incomplete / VARIABLES)
+            position.write(incomplete / POSITION)
+    except (OSError, SafetensorError) as error:
+        last = max((int(checkpoint.name) for checkpoint in completed(directory)), default=None)
+        stays = "there is none before it" if last is None else f"the one of step {last} stays"
+        raise TrainingError(
+            f"{directory}: the checkpoint of step {position.step} cannot be written ({error}); {stays}; "
+            "make room or make it writable, and the same command goes on"
+        ) from error
 
 
 def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position:
@@ -52,7 +63,7 @@ def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Po
 
     What does not verify is passed over, and said. Raises TrainingError if one verifies but belongs to other variables.
     """
-    for checkpoint in reversed(completed(directory)):
+    for checkpoint in reversed(_numbered(directory)):
         try:
             verify(checkpoint)
         except DataError as error:
@@ -83,14 +94,30 @@ def load(checkpoint: Path, variables: Sequence["keras.Variable"]) -> None:
 
 def completed(directory: Path) -> list[Path]:
     """Returns the completed checkpoints, oldest first."""
-    return sorted(path for path in directory.glob("*") if path.name.isdigit() and is_completed(path))
+    return [checkpoint for checkpoint in _numbered(directory) if is_completed(checkpoint)]
 
 
-def prune(directory: Path, *, keep: int, best_step: int) -> None:
-    """Deletes all but the latest `keep` checkpoints and the best."""
-    for checkpoint in completed(directory)[:-keep]:
-        if int(checkpoint.name) != best_step:
+def prune(directory: Path, *, keep: int, step: int) -> None:
+    """Deletes all but the checkpoint of `step`, just written, the `keep` - 1 before it, and the best that each knows.
+
+    One beyond `step` was passed over when the training began: it is damaged and takes no good one's place.
+    """
+    latest = [checkpoint for checkpoint in completed(directory) if int(checkpoint.name) <= step][-keep:]
+    kept = {*latest, *(path_of(directory, _best_step(checkpoint)) for checkpoint in latest)}
+    for checkpoint in _numbered(directory):
+        if checkpoint not in kept:
             shutil.rmtree(checkpoint)
+
+
+def _numbered(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*") if path.name.isdigit())
+
+
+def _best_step(checkpoint: Path) -> int:
+    try:
+        return Position.read(checkpoint / POSITION).best_step
+    except DataError:  # damaged since it was written, so that no training will go on from it
+        return 0
 
 
 def _arrays(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_requested
 
+IDS_SHOWN = 8  # of a batch whose loss is not finite
 logger = logging.getLogger("millstream")
 
 
@@ -69,7 +70,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         if ends_epoch or done or stop or position.step % setup.checkpoint_every == 0:
             progress("checkpoint", step=position.step)
             checkpoint.save(run.checkpoints, setup.variables, position)
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, best_step=position.best_step)
+            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
         if stop and not done:
             raise TrainingError(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
@@ -100,14 +101,19 @@ def _advance(position: Position, outcomes: StepOutcomes) -> Position:
 
 
 def _refuse_non_finite(outcomes: StepOutcomes, position: Position, setup: Setup) -> None:
-    """Raises TrainingError that names the first step whose loss or gradient is not finite; it was not applied."""
+    """Raises TrainingError that names the first step whose loss or gradient is not finite, and its examples.
+
+    It was not applied, so that `position` stands before it.
+    """
     if bool(outcomes.healthy.numpy().all()):
         return
     epoch, batch = divmod(position.step, setup.feed.steps_per_epoch)
+    ids = setup.feed.ids(position.step)
+    shown = ", ".join(map(str, ids[:IDS_SHOWN])) + (", ..." if len(ids) > IDS_SHOWN else "")
     raise TrainingError(
         f"step {position.step + 1} of {setup.total_steps} (epoch {epoch + 1}, batch {batch + 1}): loss or gradient is "
-        "not finite; nothing of it was applied or saved and the last checkpoint stays; "
-        "try a lower train.optimizer.learning_rate or train.clip_norm=1.0"
+        f"not finite on its {len(ids)} examples (ids {shown}); nothing of it was applied or saved and the last "
+        "checkpoint stays; look at these examples, or try a lower train.optimizer.learning_rate or train.clip_norm=1.0"
     )
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tasks.errors import DataError
+from tasks.errors import DataError, WorkerLost
 from tasks.files import verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
+from tasks.train.checkpoint import completed
 from tasks.train.result import TrainResult
 from tasks.workers import launch
 
@@ -22,20 +23,15 @@ logger = logging.getLogger("millstream")
 def train(run: Run, shards: Shards) -> TrainResult:
     """Returns the result of the run's training; what a run has trained to its end is never trained again.
 
-    Raises what the worker raised (ConfigError, TrainingError), or WorkerError if it was lost.
+    A worker that is lost is started again, from the newest checkpoint, `train.max_restarts` times without a new one.
+    Raises WorkerLost after that, and at once what the worker itself raised (ConfigError, TrainingError, WorkerError).
     """
     if (run.directory / RESULT).is_file():
         result = find_result(run)
         logger.info("train: done already, best step %d", result.best_step)
         return result
     with _progress_bar() as show:
-        answer = launch.call(
-            "tasks.train.loop:train",
-            {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
-            log=run.logs / "train.log",
-            on_progress=show,
-            hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
-        )
+        answer = _train_in_workers(run, shards, show)
     result = TrainResult.model_validate(answer)
     result.write(run.directory / RESULT)
     return result
@@ -53,6 +49,35 @@ def find_result(run: Run) -> TrainResult:
         what = str(error).partition(";")[0]
         raise DataError(f"run {run.id}: its best checkpoint is lost ({what}); begin a new run with --fresh") from None
     return result
+
+
+def _train_in_workers(run: Run, shards: Shards, on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Returns what the training returned, in one worker or one after another."""
+    limit, restarts, reached = run.config.train.max_restarts, 0, _newest_step(run)
+    while True:
+        try:
+            return launch.call(
+                "tasks.train.loop:train",
+                {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
+                log=run.logs / "train.log",
+                on_progress=on_progress,
+                hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+            )
+        except WorkerLost as error:
+            step = _newest_step(run)
+            if step > reached:
+                restarts, reached = 0, step
+            if restarts == limit:
+                raise WorkerLost(
+                    f"{error}; restarts without a new checkpoint since step {reached}: {restarts} of "
+                    f"train.max_restarts={limit}; once the cause is gone, the same command goes on"
+                ) from error
+            restarts += 1
+            logger.warning("train: %s; restart %d of %d, from step %d", error, restarts, limit, step)
+
+
+def _newest_step(run: Run) -> int:
+    return max((int(checkpoint.name) for checkpoint in completed(run.checkpoints)), default=0)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tasks.errors import MillstreamError
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
+TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -69,12 +70,14 @@ def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
             outcome = json.dumps({"result": function(**request["arguments"])})
             code = 0
         except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
-            traceback.print_exc()
+            with contextlib.suppress(OSError):  # the log's disk may be full; what is told matters more
+                traceback.print_exc()
             outcome = json.dumps({"error": _describe(error)})
         for start in range(0, len(outcome), _PART_LENGTH):
             write_report(reports, {"call": request["call"], "part": outcome[start : start + _PART_LENGTH]})
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
     except BaseException:
         code = 1
         raise
@@ -107,7 +110,7 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
 
 def _on_sigterm(number: int, frame: Any) -> None:
     if _current.stop:
-        os._exit(128 + number)
+        os._exit(TOLD_TWICE)
     _current.stop = True
 
 
@@ -115,7 +118,7 @@ def _end_with_server(alive: int) -> None:
     os.read(alive, 1)  # nobody writes: it returns when the server, which holds the other end, is gone
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(ORPHAN_GRACE_SECONDS)
-    os._exit(128 + signal.SIGTERM)
+    os._exit(TOLD_TWICE)
 
 
 def _describe(error: BaseException) -> dict[str, str]:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tasks import errors
-from tasks.errors import WorkerError
-from tasks.workers.child import ORPHAN_GRACE_SECONDS
+from tasks.errors import WorkerError, WorkerLost
+from tasks.workers.child import ORPHAN_GRACE_SECONDS, TOLD_TWICE
 
 _IMPORT_TIMEOUT_SECONDS = 300.0
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
@@ -55,8 +55,8 @@ def call(
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
     first stops the child: SIGTERM, `stop_grace_seconds`, SIGKILL.
 
-    Raises the child's own MillstreamError again; WorkerError if it failed otherwise, was killed, or reported nothing
-    for `hang_timeout_seconds`.
+    Raises the child's own MillstreamError again; WorkerLost if it was killed, ended before it returned, or reported
+    nothing for `hang_timeout_seconds`; WorkerError if it failed otherwise or was told to end.
     """
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,8 @@ def call(
             _server.send(request)
             _follow(this, on_progress, hang_timeout_seconds)
         except _ServerGone as error:
-            raise WorkerError(f"{function} was lost: {error}; run it again") from None
+            kind = WorkerLost if error.by_signal else WorkerError
+            raise kind(f"{function} was lost: {error}; run it again") from None
         except BaseException:
             _stop(this, stop_grace_seconds)
             raise
@@ -111,8 +112,9 @@ class _Call:
         """Returns what the child returned, or raises what became of it."""
         assert self.ended is not None
         code, name = self.ended["exit"], self.ended["signal"]
+        kind = WorkerError if name == "SIGTERM" or code == TOLD_TWICE else WorkerLost
         if name is not None:
-            raise WorkerError(f"{self.function} was killed by {name}{_HINTS.get(name, '')}; see {self.log}")
+            raise kind(f"{self.function} was killed by {name}{_HINTS.get(name, '')}; see {self.log}")
         outcome = json.loads(self.text) if self.text and code in (0, 1) else {}
         if "error" in outcome:
             error = outcome["error"]
@@ -120,15 +122,17 @@ class _Call:
                 raise getattr(errors, error["mendable"])(error["message"])
             raise WorkerError(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
         if code != 0 or not outcome:
-            raise WorkerError(
-                f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}"
-            )
+            raise kind(f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}")
         result: dict[str, Any] = outcome["result"]
         return result
 
 
 class _ServerGone(Exception):
     """The server has ended and so have its children; says how it ended."""
+
+    def __init__(self, epitaph: str, *, by_signal: bool) -> None:
+        super().__init__(epitaph)
+        self.by_signal = by_signal
 
 
 class _Server:
@@ -178,7 +182,7 @@ class _Server:
         if b"\n" not in self._unread and select.select([self._process.stdout], [], [], _POLL_SECONDS)[0]:
             data = self._process.stdout.read(65536)
             if not data:
-                raise _ServerGone(self._epitaph())
+                raise self._gone()
             self._unread += data
         while b"\n" in self._unread:
             line, _, self._unread = self._unread.partition(b"\n")
@@ -210,7 +214,7 @@ class _Server:
         self._process = self._log = None
         self._unread = b""
 
-    def _epitaph(self) -> str:
+    def _gone(self) -> _ServerGone:
         assert self._process is not None
         assert self._log is not None
         code = self._process.wait()
@@ -218,8 +222,9 @@ class _Server:
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         if code < 0:
             name = signal.Signals(-code).name
-            return f"the worker server was killed by {name}{_HINTS.get(name, '')}"
-        return f"the worker server ended with exit code {code}: {lines[-1] if lines else 'no message'}"
+            return _ServerGone(f"the worker server was killed by {name}{_HINTS.get(name, '')}", by_signal=True)
+        epitaph = f"the worker server ended with exit code {code}: {lines[-1] if lines else 'no message'}"
+        return _ServerGone(epitaph, by_signal=False)
 
 
 _server = _Server()
@@ -233,7 +238,7 @@ def _environment() -> dict[str, str]:
 
 
 def _follow(this: _Call, on_progress: Callable[[dict[str, Any]], None] | None, hang_timeout_seconds: float) -> None:
-    """Returns when the child has ended; raises WorkerError if nothing is heard of it for too long."""
+    """Returns when the child has ended; raises WorkerLost if nothing more is heard of it for too long."""
     silent_until = time.monotonic() + _IMPORT_TIMEOUT_SECONDS
     while this.ended is None:
         for report in _server.reports(this.number):
@@ -248,7 +253,7 @@ def _follow(this: _Call, on_progress: Callable[[dict[str, Any]], None] | None, h
                     "see what else keeps this machine busy and run it again"
                 )
             _server.send({"signal": this.number, "number": signal.SIGUSR1})  # faulthandler writes the stacks
-            raise WorkerError(
+            raise WorkerLost(
                 f"{this.function} made no progress for {hang_timeout_seconds:g} s and was stopped; the stacks of its "
                 f"threads are in {this.log}; if it may be silent so long, raise distribute.hang_timeout_seconds"
             )

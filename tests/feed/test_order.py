@@ -60,6 +60,14 @@ def test_a_feed_started_anywhere_continues_the_same_sequence(digits, cache, step
     assert np.array_equal(ids_from(feed, step, 5), expected[:num_examples])
 
 
+@pytest.mark.parametrize("step", [0, 28, 30])
+def test_the_ids_of_a_step_are_those_of_its_batch_without_the_padding(digits, step):
+    feed = make_feed(digits, replicas=4)
+    epoch, batch = divmod(step, 29)
+    expected = stored_ids(digits)[feed.order(epoch)[batch * BATCH : (batch + 1) * BATCH]]
+    assert np.array_equal(feed.ids(step), expected)
+
+
 def test_a_short_last_batch_is_padded_and_masked(digits):
     last = list(make_feed(digits, replicas=4).training(28).take(4).as_numpy_iterator())
     assert [element["mask"].sum() for element in last] == [13, 13, 11, 0]

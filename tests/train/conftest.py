@@ -1,11 +1,18 @@
 """Fixtures for tests of training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
+from tasks.files import digest_file
+from tasks.train.checkpoint import VARIABLES
+from tasks.train.stage import train
+
 HERE = Path(__file__).parent
+# 23 steps an epoch; calls end at 8, 10, 18, 20, 23, 31, 33, ... and checkpoints stand at 10, 20, 23, 30, 40, 46, ...
+SHORT = ("train.total=3 epochs", "train.checkpoint_every=10 steps", "train.steps_per_call=8")
 
 
 class Trainer:
@@ -14,8 +21,17 @@ class Trainer:
     def __init__(self, digits, workers):
         self.digits, self._workers = digits, workers
 
+    def on(self, workspace):
+        """Returns a trainer of the same shards whose runs lie in another workspace."""
+        return Trainer(replace(self.digits, workspace=workspace), self._workers)
+
     def run(self, *overrides):
         return self.digits.run(f"model.folder={HERE}", *overrides)
+
+    def faulty_run(self, fault, fired, *overrides, steps=(35,)):
+        """Returns a new short run whose workers suffer `fault` once for each of `steps`; `fired` is told of it."""
+        args = f"{{fault: {fault}, steps: {list(steps)}, fired: {fired}}}"
+        return self.run(*SHORT, "model.build=faulty_models:faulty", f"model.args={args}", *overrides)
 
     def call(self, function, run, **arguments):
         shards = self.digits.shards.model_dump(mode="json")
@@ -34,3 +50,10 @@ class Trainer:
 @pytest.fixture(scope="session")
 def trainer(digits, workers):
     return Trainer(digits, workers)
+
+
+@pytest.fixture(scope="session")
+def unbroken(trainer):
+    """The digest of the weights at the end of a `faulty_run` that nothing befalls."""
+    run = trainer.run(*SHORT, "model.build=models_for_tests:dense", "model.args={}")
+    return digest_file(train(run, trainer.digits.shards).last_checkpoint / VARIABLES)

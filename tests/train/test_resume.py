@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from tasks import events
 from tasks.errors import DataError, TrainingError, WorkerError
+from tasks.feed.feed import Feed
 from tasks.files import digest_file
 from tasks.train.checkpoint import VARIABLES, completed
 from tasks.train.result import TrainResult
@@ -82,10 +83,15 @@ def test_a_checkpoint_of_another_optimizer_is_refused_not_half_loaded(trainer, u
         trainer.train(run)
 
 
-def test_a_step_that_is_not_finite_stops_the_run_by_name_and_saves_nothing_of_it(trainer):
+def test_a_step_that_is_not_finite_stops_the_run_by_name_and_ids_and_saves_nothing_of_it(trainer):
     run = trainer.run(*SHORT, *SGD, "model.build=models_for_tests:fading", "model.args={}")
-    with pytest.raises(TrainingError, match=r"step 15 of 69 \(epoch 1, batch 15\): loss or gradient is not finite"):
+    with pytest.raises(
+        TrainingError, match=r"step 15 of 69 \(epoch 1, batch 15\): loss or gradient is not finite"
+    ) as e:
         trainer.train(run)
+    shards = trainer.digits.shards
+    feed = Feed(shards.directory, shards.manifest(), "train", run.config.feed, seed=0, num_replicas=1)
+    assert f"on its 64 examples (ids {', '.join(map(str, feed.ids(14)[:8]))}, ...); nothing" in str(e.value)
     (saved,) = completed(run.checkpoints)
     assert saved.name == "00000010"
     assert all(np.isfinite(array).all() for array in load_file(saved / VARIABLES).values())

@@ -1,5 +1,6 @@
 """What tests of training run in a worker process."""
 
+import logging
 import os
 import signal
 import threading
@@ -7,9 +8,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
-from tasks.train.checkpoint import path_of
+from tasks.train.checkpoint import VARIABLES, path_of, restore_newest, save
 from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
 from tasks.train.setup import set_up
@@ -27,6 +29,29 @@ def train_and_die(workspace, run_id, shards, step):
 
     threading.Thread(target=kill, daemon=True).start()
     return train(workspace, run_id, shards)
+
+
+def restore_each(workspace, run_id, shards, directories):
+    """Returns what `restore_newest` makes of each directory: step, digest of the weights, and what was said."""
+    setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
+    said = Said()
+    logging.getLogger("millstream").addHandler(said)
+    found = {}
+    for name, directory in directories.items():
+        said.lines = []
+        position = restore_newest(Path(directory), setup.variables)
+        again = Path(directory).with_name("again")
+        save(again, setup.variables, position)
+        weights = digest_file(path_of(again, position.step) / VARIABLES)
+        found[name] = {"step": position.step, "weights": weights, "said": said.lines}
+    return found
+
+
+class Said(logging.Handler):
+    """Collects what is logged."""
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
 
 
 def count_reductions(workspace, run_id, shards):

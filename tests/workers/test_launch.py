@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tasks.errors import ConfigError, WorkerError
+from tasks.errors import ConfigError, WorkerError, WorkerLost
 from tasks.workers.child import progress, stop_requested
 
 HERE = Path(__file__).parent
@@ -137,7 +137,7 @@ def test_a_result_that_is_no_json_is_an_error(call: Call) -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 7])
 def test_a_process_that_leaves_without_a_result_is_an_error(call: Call, log: Path, code: int) -> None:
-    with pytest.raises(WorkerError) as error:
+    with pytest.raises(WorkerLost) as error:
         call("leave", {"code": code})
     assert str(error.value) == (
         f"worker_functions:leave ended with exit code {code} before it returned; see the end of {log}"
@@ -145,7 +145,7 @@ def test_a_process_that_leaves_without_a_result_is_an_error(call: Call, log: Pat
 
 
 def test_a_crash_is_named_and_its_stack_is_in_the_log(call: Call, log: Path) -> None:
-    with pytest.raises(WorkerError) as error:
+    with pytest.raises(WorkerLost) as error:
         call("segfault")
     assert str(error.value) == f"worker_functions:segfault was killed by SIGSEGV; see {log}"
     assert "Fatal Python error: Segmentation fault" in log.read_text()
@@ -153,7 +153,7 @@ def test_a_crash_is_named_and_its_stack_is_in_the_log(call: Call, log: Path) -> 
 
 
 def test_a_kill_is_named_with_its_likely_reason(call: Call, log: Path) -> None:
-    with pytest.raises(WorkerError) as error:
+    with pytest.raises(WorkerLost) as error:
         call("be_killed")
     assert str(error.value) == (
         f"worker_functions:be_killed was killed by SIGKILL (often the system's out-of-memory killer); see {log}"
@@ -173,8 +173,9 @@ def test_a_second_sigterm_ends_the_child_at_once(call: Call) -> None:
         time.sleep(0.2)  # two at once are one to the kernel
         os.kill(report["pid"], signal.SIGTERM)
 
-    with pytest.raises(WorkerError, match="ended with exit code 143 before it returned"):
+    with pytest.raises(WorkerError, match="ended with exit code 143 before it returned") as error:
         call("ignore_all", on_progress=on_progress)
+    assert type(error.value) is WorkerError, "it was told to end, so it is not one to start again"
 
 
 def test_an_interrupt_stops_the_child_after_it_saved(call: Call, tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_after_the_grace_an_interrupted_child_is_killed(call: Call) -> None:
 
 def test_a_hang_is_noticed_and_its_stacks_are_in_the_log(call: Call, log: Path) -> None:
     pids: list[int] = []
-    with pytest.raises(WorkerError) as error:
+    with pytest.raises(WorkerLost) as error:
         call(
             "ignore_all",
             on_progress=lambda report: pids.append(report["pid"]),
@@ -230,7 +231,7 @@ def test_kill_9_of_the_server_is_told_once_its_child_is_gone_too(tmp_path: Path)
     with start(CALL, tmp_path, "kill the server") as process:
         pids = [int(pid) for pid in line(process).split()]
         assert line(process) == (
-            "WorkerError: worker_functions:ignore_all was lost: the worker server was killed by SIGKILL "
+            "WorkerLost: worker_functions:ignore_all was lost: the worker server was killed by SIGKILL "
             "(often the system's out-of-memory killer); run it again"
         )
         assert_gone(pids, within_seconds=1)  # the child outlived its server by 4 s; the kernel may be tidying up still

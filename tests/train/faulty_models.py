@@ -1,0 +1,93 @@
+"""Models whose build function also plants a fault in the worker that trains them; none changes a weight."""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import models_for_tests
+import numpy as np
+import tensorflow as tf
+
+from tasks.train import loop, step
+
+
+def fill_disk(fired):
+    """Fills the disk on which `fired` lies, to the last byte."""
+    with contextlib.suppress(OSError), open(Path(fired).with_name("filler"), "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def limit_files(_):
+    """Lets the kernel refuse any byte beyond the first thousand of a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+
+
+FAULTS = {
+    "SIGSEGV": lambda _: ctypes.string_at(0),
+    "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "exit": lambda _: os._exit(9),
+    "hang": lambda _: time.sleep(10**6),
+    "raise": lambda _: 1 / 0,
+    "fill_disk": fill_disk,
+    "limit_files": limit_files,
+}
+
+
+def faulty(inputs, num_classes, fault, steps, fired):
+    """The dense model; the workers suffer `fault` once for each of `steps`, in their order, when that step is done.
+
+    Each time a line is added to the file `fired`.
+    """
+    report = loop.progress
+
+    def progress(phase, **fields):
+        report(phase, **fields)
+        if phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
+            with open(fired, "a") as file:
+                file.write(f"{fault} at step {fields['step']}\n")
+            FAULTS[fault](fired)
+
+    loop.progress = progress
+    return models_for_tests.dense(inputs, num_classes)
+
+
+def recorded(inputs, num_classes, ledger):
+    """The dense model; each step adds {"step", "ids"} to the file `ledger`: of the batch that it is about to apply.
+
+    Written by the graph of the loop itself, between taking the batch and using it: what was only prefetched is not in.
+    """
+    make_run_steps, timed_next = loop.make_run_steps, step.timed_next
+
+    def make_recorded(strategy, model, optimizer, **settings):
+        def recorded_next(strategy, iterator, clock, after):
+            batch, begun = timed_next(strategy, iterator, clock, after)
+            ids, masks = (tf.concat(strategy.experimental_local_results(batch[name]), 0) for name in ("id", "mask"))
+            with tf.control_dependencies([begun]):
+                done = tf.convert_to_tensor(optimizer.iterations)
+                written = tf.numpy_function(write, [done, tf.boolean_mask(ids, masks)], tf.int64)
+            with tf.control_dependencies([written]):
+                return batch, tf.identity(begun)
+
+        step.timed_next = recorded_next
+        return make_run_steps(strategy, model, optimizer, **settings)
+
+    def write(done, ids):
+        file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps({"step": int(done), "ids": ids.tolist()}).encode() + b"\n")
+        os.close(file)
+        return np.int64(0)
+
+    loop.make_run_steps = make_recorded
+    return models_for_tests.dense(inputs, num_classes)
+
+
+def count(fired):
+    return len(Path(fired).read_text().splitlines()) if Path(fired).exists() else 0
