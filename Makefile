@@ -18,7 +18,7 @@ run: setup  ## the main job: the digits from raw data to a registered model
 	$(BIN)/millstream run conf/digits.yaml
 
 test: setup  ## the tests, without the long proofs
-	$(BIN)/python -m pytest -m "not prove"
+	$(BIN)/python -m pytest -m "not prove" -n 2 --dist loadfile
 
 prove: setup browser  ## the long proofs, on real servers and in a real browser
 	$(BIN)/python -m pytest -m prove
