@@ -1,22 +1,31 @@
 """The config: one frozen pydantic tree that names everything a run depends on."""
 
+import os
 import zoneinfo
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.schema import explain
+from tasks.section import Section, kind_if_none
 from tasks.size import Size
+from tasks.sources import ArraySource, DigitsSource, Located, Source, TfdsSource
+from tasks.splits import FractionSplits, Splits
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
 OPERATIONAL_FIELDS = frozenset(
     {
+        # Where the data lie; what they are is in the data digest.
+        "data.source.path",
+        "data.source.folder",
+        "data.source.data_dir",
+        "data.source.num_workers",
         "feed.cache",
         "feed.memory_limit",
         "feed.prefetch_batches",
@@ -33,47 +42,25 @@ OPERATIONAL_FIELDS = frozenset(
 )
 
 
-class Section(BaseModel):
-    """A group of fields; unknown names are refused, the docstring under a field is its description."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class DigitsSource(Section):
-    """The 1,797 handwritten digits, 8x8 pixels, that come with scikit-learn."""
-
-    kind: Literal["digits"] = "digits"
-
-
-class Splits(Section):
-    """The share of the examples in each split; the three add up to 1."""
-
-    train: float = Field(0.8, gt=0, lt=1)
-    """Share of examples to learn from."""
-    validation: float = Field(0.1, gt=0, lt=1)
-    """Share of examples that choose the best checkpoint."""
-    test: float = Field(0.1, gt=0, lt=1)
-    """Share of examples that are looked at once, at the end."""
-
-    @model_validator(mode="after")
-    def _add_up(self) -> "Splits":
-        total = self.train + self.validation + self.test
-        if abs(total - 1) > 1e-9:
-            raise ValueError(f"must be shares that add up to 1, not {total:g}")
-        return self
-
-
 class DataConfig(Section):
     """What the examples are and how they become shards; a change writes new shards."""
 
-    source: DigitsSource = DigitsSource()
+    source: Source = DigitsSource()
     """Where the examples come from."""
-    splits: Splits = Splits()
-    """Shares of the splits, stratified by class."""
+    splits: Splits = FractionSplits()
+    """Which example goes to which split."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Decides the split of each example and its place in the shards."""
     shard_size: Size = Size("128 MB")
     """Aimed-at size of one shard ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
+    num_shards: int | None = Field(None, ge=1)
+    """Exact number of shards of the training split, in place of their size."""
+    max_bad_fraction: float = Field(0, ge=0, lt=1)
+    """Largest share of examples that may be unusable; they are left out, listed and counted."""
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the group as JSON without its operational fields: what decides the shards."""
+        return _without_operational(self.model_dump(mode="json"), "data.")
 
 
 class FeedConfig(Section):
@@ -93,6 +80,10 @@ class FeedConfig(Section):
     """Memory that window, cache and prefetch may take ('6 GB')."""
     prefetch_batches: int = Field(4, ge=1)
     """Global batches made ahead of the step that takes them."""
+    image_size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
+    """Height and width in pixels to which encoded images are brought: resized to cover it, then cut to the middle."""
+    text_bytes: int = Field(256, ge=1)
+    """Length of a text as the model gets it: its UTF-8 bytes, cut or padded with 0."""
 
 
 class ModelConfig(Section):
@@ -127,7 +118,9 @@ class OptimizerConfig(Section):
     """Which of Keras's optimizers."""
     learning_rate: float = Field(1e-3, gt=0)
     """Step size for one optimizer update at its highest."""
-    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind")] = CosineSchedule()
+    schedule: Annotated[
+        ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")
+    ] = CosineSchedule()
     """How the learning rate moves during training."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the Keras optimizer, such as momentum or weight_decay."""
@@ -182,7 +175,7 @@ class Mirrored(Section):
     """Longest silence of a worker before it counts as hung and is stopped."""
 
 
-Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind")]
+Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]
 
 
 class EvaluateConfig(Section):
@@ -303,13 +296,24 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
-    # Absolute, because a run goes on from wherever its next command is given.
-    place = config.model.folder or folder
+    return _with_absolute_paths(config, folder)
+
+
+def _with_absolute_paths(config: Config, folder: Path | None) -> Config:
+    """Returns a config whose paths hold wherever the next command of its run is given."""
+    model, source = config.model, config.data.source
+    place = model.folder or folder
     if place is not None:
-        config = config.model_copy(
-            update={"model": config.model.model_copy(update={"folder": str(Path(place).resolve())})}
-        )
-    return config
+        model = model.model_copy(update={"folder": str(Path(place).resolve())})
+    if isinstance(source, TfdsSource | ArraySource):
+        place = source.folder or folder
+        if place is not None:
+            source = source.model_copy(update={"folder": str(Path(place).resolve())})
+    if isinstance(source, Located) and "://" not in source.path:
+        source = source.model_copy(update={"path": os.path.abspath(os.path.expanduser(source.path))})
+    if isinstance(source, TfdsSource) and source.data_dir is not None:
+        source = source.model_copy(update={"data_dir": os.path.abspath(os.path.expanduser(source.data_dir))})
+    return config.model_copy(update={"model": model, "data": config.data.model_copy(update={"source": source})})
 
 
 def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -9,7 +9,11 @@ class RawData(Record):
     """A source on local disk, complete and verified."""
 
     directory: Path
-    """raw/<digest>/ in the workspace; holds the files and COMPLETED."""
+    """The folder of the files: raw/<digest>/ in the workspace with COMPLETED, or the user's own folder."""
+    pattern: str | None
+    """Glob below the folder that selects the files, such as '*.csv' or the name of one; None: all."""
+    fetched: bool
+    """True if the folder is ours, fetched or made by a worker; False if it is the user's own, where we write nothing."""
     digest: str
     """sha256 over names and contents of the files."""
     num_files: int

@@ -10,12 +10,32 @@ OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can s
 
 
 class Feature(Record):
-    """One feature of an example as it is stored and as a model sees it."""
+    """One feature of an example as it is stored; `tasks.feed.preprocess` makes of it what a model sees."""
 
-    shape: tuple[int, ...]
-    dtype: Literal["uint8", "int64"]
-    storage: Literal["raw_bytes", "int64_list"]
-    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; int64_list: as it is."""
+    kind: Literal["tensor", "image", "text", "category", "number", "label", "id", "missing"]
+    """What it means. tensor: the model gets it as it is; image: an encoded JPEG or PNG; number: a scalar to normalise;
+    missing: 1 where the value of another feature is missing, else 0."""
+    shape: tuple[int | None, ...]
+    """Without the batch; an image's is [None, None, channels]."""
+    dtype: Literal["uint8", "int64", "float32", "float64", "string"]
+    storage: Literal["raw_bytes", "int64_list", "float_list", "bytes_list"]
+    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an image
+    or UTF-8); int64_list and float_list: as they are."""
+    missing: str | None = None
+    """The feature that marks where this one is missing (there it is 0 or empty); None: it never is."""
+
+
+class BadExample(Record):
+    """An example that cannot be used, and why."""
+
+    path: str
+    """File that it is in, below the source."""
+    row: int | None = None
+    """Its row in the file, counted from 1 without the header; None: the file is one example."""
+    column: str | None = None
+    """Column whose value is wrong."""
+    reason: str
+    """What is wrong, as the end of a sentence: 'is 12.x, not a whole number'."""
 
 
 class Shard(Record):

@@ -1,0 +1,145 @@
+"""Sources: where examples come from, and how what lies there is to be read."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from tasks.section import Section, kind_if_none
+from tasks.size import Size
+
+ColumnType = Literal["int64", "float32", "float64", "bool", "string", "date", "timestamp"]
+
+
+class DigitsSource(Section):
+    """The 1,797 handwritten digits, 8x8 pixels, that come with scikit-learn."""
+
+    kind: Literal["digits"] = "digits"
+
+
+class Located(Section):
+    """What every source of files has: a place on disk or on a server."""
+
+    path: str
+    """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package; or a URL
+    (https:// s3:// gs:// file://) that download fetches."""
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 that the fetched file must have; default: not checked."""
+    max_unpacked: Size = Size("200 GB")
+    """Most bytes that a fetched archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz, .gz) may unpack to."""
+
+
+class TableSource(Located):
+    """Parquet, CSV, JSON lines or Arrow (Feather) files; folders named column=value add that column."""
+
+    kind: Literal["table"] = "table"
+    format: Literal["auto", "parquet", "csv", "json", "arrow"] = "auto"
+    """Format of the files; auto: by the end of their names."""
+    target: str
+    """Column that is learned: its values become the classes."""
+    columns: list[str] | None = Field(None, min_length=1)
+    """Columns that go into the model; default: all but the target, the id and the column of data.splits."""
+    text: list[str] = []
+    """Columns of free text; any other column of strings holds categories."""
+    id: str | None = None
+    """Column whose value names a row in messages and decides its split; default: file and row number."""
+    types: dict[str, ColumnType] = {}
+    """Types of columns, in place of what the whole file shows."""
+    classes: list[str] | None = Field(None, min_length=1)
+    """The classes in the order of their labels; default: all values of the target, sorted."""
+    missing: Literal["refuse", "keep"] = "refuse"
+    """A value that is missing: makes the row a bad one, or is kept and marked for the model."""
+    null_tokens: list[str] = [""]
+    """Texts of a CSV that mean a missing value, such as NA, NULL or -."""
+    delimiter: str = Field(",", min_length=1, max_length=1)
+    """What stands between two values of a CSV."""
+    encoding: str = "utf-8"
+    """Encoding of a CSV."""
+    decimal_point: str = Field(".", min_length=1, max_length=1)
+    """What stands before the decimals of a CSV's numbers."""
+
+
+class ImageFolderSource(Located):
+    """Images in <path>/<class>/ or <path>/<split>/<class>/; what is an image is decided by content, not by name."""
+
+    kind: Literal["image_folder"] = "image_folder"
+    classes: list[str] | None = Field(None, min_length=1)
+    """The class folders in the order of their labels; default: all, sorted with numbers as numbers."""
+    store: Literal["encoded", "jpeg", "png", "raw"] = "encoded"
+    """In the shards: the file's own bytes where any decoder reads them alike (else as PNG), JPEG, PNG, or bare pixels."""
+    short_side: int | None = Field(None, ge=1, le=16384)
+    """Pixels of the shorter side after resizing, once, when sharding; default: as it is. `raw` cuts to the square."""
+    quality: int = Field(90, ge=1, le=100)
+    """Quality of JPEG."""
+    channels: Literal[1, 3] = 3
+    """1: grey, 3: RGB."""
+    max_pixels: int = Field(50_000_000, ge=1)
+    """Most pixels of an image, read from its header; a larger one is bad and never decoded."""
+    num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Processes that decode; auto: one a core."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ImageFolderSource":
+        if self.store == "raw" and self.short_side is None:
+            raise ValueError("must have short_side with store: raw, because bare pixels need one shape")
+        if self.store == "encoded" and self.short_side is not None:
+            raise ValueError("must have store: jpeg, png or raw with short_side, because a resized image is encoded anew")
+        return self
+
+
+class TextFolderSource(Located):
+    """Text files in <path>/<class>/ or <path>/<split>/<class>/."""
+
+    kind: Literal["text_folder"] = "text_folder"
+    classes: list[str] | None = Field(None, min_length=1)
+    """The class folders in the order of their labels; default: all, sorted with numbers as numbers."""
+    encoding: str = "utf-8"
+    """Encoding of the files; they are stored as UTF-8."""
+    max_size: Size = Size("1 MB")
+    """Most bytes of a text; a larger one is bad."""
+
+
+class TfdsSource(Section):
+    """A data set of TensorFlow Datasets, read in a worker process."""
+
+    kind: Literal["tfds"] = "tfds"
+    name: str = Field(pattern=r"^[a-z]\w*(/\w+)?(:(\d+\.\d+\.\d+|\*))?$")
+    """name, name/config or name/config:version, such as imdb_reviews/plain_text:1.0.0."""
+    module: str | None = None
+    """Module that registers a data set of your own, found in `folder`; default: one that comes with TFDS."""
+    folder: str | None = None
+    """Folder put on the import path for `module`; default: the config's own folder."""
+    data_dir: str | None = None
+    """Where TFDS keeps its data, used as it is if it is there already; default: in the workspace."""
+    inputs: list[str] | None = Field(None, min_length=1)
+    """Features that go into the model; default: all but the target."""
+    target: str = "label"
+    """Feature that is learned."""
+
+
+class ArraySource(Section):
+    """A reader of yours: a function that yields examples as dicts of numbers, arrays, text or bytes."""
+
+    kind: Literal["array"] = "array"
+    read: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names."""
+    args: dict[str, JsonValue] = {}
+    """Arguments of the function."""
+    folder: str | None = None
+    """Folder put on the import path; default: the config's own folder."""
+    version: str = "1"
+    """To be changed when what the function reads has changed, for only its own source is watched."""
+    target: str = "label"
+    """Name of what is learned."""
+    text: list[str] = []
+    """Names of free text; any other text is a category."""
+    images: list[str] = []
+    """Names of bytes that are encoded images (JPEG or PNG)."""
+    classes: list[str] | None = Field(None, min_length=1)
+    """The classes in the order of their labels; default: all values of the target, sorted."""
+
+
+Source = Annotated[
+    DigitsSource | TableSource | ImageFolderSource | TextFolderSource | TfdsSource | ArraySource,
+    Field(discriminator="kind"),
+    kind_if_none("digits"),
+]

@@ -1,0 +1,114 @@
+"""Splits: by which rule each example of a source goes to train, validation or test."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from tasks.section import Section, kind_if_none
+
+SPLITS = ("train", "validation", "test")
+
+
+class Shares(Section):
+    """The share of the examples in each split; the three add up to 1."""
+
+    train: float = Field(0.8, gt=0, lt=1)
+    """Share of examples to learn from."""
+    validation: float = Field(0.1, gt=0, lt=1)
+    """Share of examples that choose the best checkpoint."""
+    test: float = Field(0.1, gt=0, lt=1)
+    """Share of examples that are looked at once, at the end."""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> "Shares":
+        total = sum(self.shares)
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"must be shares that add up to 1, not {total:g}")
+        return self
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """The shares in the order of SPLITS."""
+        return self.train, self.validation, self.test
+
+
+class FractionSplits(Shares):
+    """By a seeded hash of the example's key, stratified: each split has its share of every class."""
+
+    kind: Literal["fraction"] = "fraction"
+
+
+class GroupSplits(Shares):
+    """By a column whose equal values stay together, such as a patient or a user; the shares are met as nearly as can be."""
+
+    kind: Literal["group"] = "group"
+    column: str
+    """Column that names the group; of a folder of files `path`, the file's path below the source."""
+    pattern: str | None = None
+    r"""Regular expression whose first group is taken out of the column's text, such as 'patient(\d+)'; default: all."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            groups = 1 if pattern is None else re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"must be a regular expression ({error})") from None
+        if groups < 1:
+            raise ValueError("must be a regular expression with a (group) in it")
+        return pattern
+
+
+class TimeSplits(Shares):
+    """By a column of times or numbers: the oldest to train, the newest to test; equal times stay together."""
+
+    kind: Literal["time"] = "time"
+    column: str
+    """Column of the time (or of a number that grows with it)."""
+    validation_from: str | None = None
+    """First time of the validation split (2026-01-31 or 2026-01-31T12:00:00, UTC), in place of the shares."""
+    test_from: str | None = None
+    """First time of the test split; given together with validation_from."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "TimeSplits":
+        if (self.validation_from is None) != (self.test_from is None):
+            raise ValueError("must have both validation_from and test_from, or neither")
+        return self
+
+
+class NamedSplits(Section):
+    """The part of a source that each split takes, by name; a number is a share of what train would have."""
+
+    train: str = "train"
+    """What goes to train."""
+    validation: str | Annotated[float, Field(gt=0, lt=1)] = "validation"
+    """What goes to validation, or the share of train that does (0.1), stratified and by a seeded hash of the key."""
+    test: str | Annotated[float, Field(gt=0, lt=1)] = "test"
+    """What goes to test, or the share of train that does."""
+
+    @model_validator(mode="after")
+    def _leave_some(self) -> "NamedSplits":
+        if sum(share for share in (self.validation, self.test) if isinstance(share, float)) >= 1:
+            raise ValueError("must leave a share of train, so the shares of the others must add up to less than 1")
+        return self
+
+
+class OfficialSplits(NamedSplits):
+    """As the source itself has them, by their names there."""
+
+    kind: Literal["official"] = "official"
+
+
+class FileSplits(NamedSplits):
+    """By the file that an example is in: patterns of paths below the source, such as 'train/*.parquet'."""
+
+    kind: Literal["file"] = "file"
+
+
+Splits = Annotated[
+    FractionSplits | OfficialSplits | GroupSplits | TimeSplits | FileSplits,
+    Field(discriminator="kind"),
+    kind_if_none("fraction"),
+]
