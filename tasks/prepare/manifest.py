@@ -59,6 +59,20 @@ class SplitManifest(Record):
     shards: tuple[Shard, ...]
 
 
+class FeatureStatistics(Record):
+    """One feature over the examples of the training split."""
+
+    num_missing: int = 0
+    mean: float | None = None
+    """Mean of a number's values that are not missing; None for other kinds, and if all are missing."""
+    std: float | None = None
+    """Their standard deviation, over n."""
+    min: float | None = None
+    max: float | None = None
+    vocabulary: tuple[tuple[str, int], ...] | None = None
+    """A category's values with their counts, the most frequent first, equal counts by their text; None for others."""
+
+
 class ShardManifest(Record):
     """A set of shards, complete and verified."""
 
@@ -80,6 +94,12 @@ class ShardManifest(Record):
     label_map: tuple[str, ...]
     """Class names; the label is an index into it."""
     splits: dict[str, SplitManifest]
+    statistics: dict[str, FeatureStatistics]
+    """Of numbers and categories, by feature."""
+    num_bad: int
+    """Examples that were left out; quarantine.jsonl lists each with its reason."""
+    notes: tuple[str, ...]
+    """What a user should know of the source: files that were left out, what was inferred."""
     code_version: str
 
 
