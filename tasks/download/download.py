@@ -39,4 +39,12 @@ def download(config: DataConfig, workspace: Path) -> RawData:
         size_bytes,
         "there already" if reused else "fetched",
     )
-    return RawData(directory=directory, digest=digest, num_files=len(files), size_bytes=size_bytes, reused=reused)
+    return RawData(
+        directory=directory,
+        pattern=None,
+        fetched=True,
+        digest=digest,
+        num_files=len(files),
+        size_bytes=size_bytes,
+        reused=reused,
+    )

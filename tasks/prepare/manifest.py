@@ -19,8 +19,8 @@ class Feature(Record):
     """Without the batch; an image's is [None, None, channels]."""
     dtype: Literal["uint8", "int64", "float32", "float64", "string"]
     storage: Literal["raw_bytes", "int64_list", "float_list", "bytes_list"]
-    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an image
-    or UTF-8); int64_list and float_list: as they are."""
+    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an
+    image or UTF-8); int64_list and float_list: as they are."""
     missing: str | None = None
     """The feature that marks where this one is missing (there it is 0 or empty); None: it never is."""
 

@@ -5,13 +5,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tasks.prepare.manifest import OFFSET_STRIDE, Shard
 
 
-def write_shard(path: Path, chunks: Iterable[Sequence[bytes | NDArray[np.uint8]]]) -> Shard:
+def write_shard(path: Path, chunks: Iterable[Sequence[bytes | memoryview]]) -> Shard:
     """Writes chunks of frames to one TFRecord file and returns what the manifest says of it.
 
     The caller makes it durable.
@@ -20,7 +17,7 @@ def write_shard(path: Path, chunks: Iterable[Sequence[bytes | NDArray[np.uint8]]
     starts = [0]
     with open(path, "wb") as file:
         for frames in chunks:
-            data = b"".join(frames)  # type: ignore[arg-type]  # NumPy says from Python 3.12 on that an array is a buffer
+            data = b"".join(frames)
             file.write(data)
             sha256.update(data)
             starts.extend(accumulate(map(len, frames), initial=starts.pop()))
