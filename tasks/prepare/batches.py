@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,16 @@ from tasks.prepare.source import Column
 
 CHUNK_BYTES = 2**19  # framed at once: larger ones leave the cache, and malloc maps fresh pages for their arrays
 
-Frame = bytes | NDArray[np.uint8]
+
+class Frames(NamedTuple):
+    """Some TFRecord frames, one after another."""
+
+    data: bytes | memoryview
+    sizes: list[int]
+    """Bytes of each frame."""
 
 
-def encode_frames(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Iterator[Sequence[Frame]]:
+def encode_frames(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Iterator[Frames]:
     """Yields the TFRecord frames of the examples in these columns, in their order, about CHUNK_BYTES at a time."""
     num_examples = len(next(iter(columns.values())))
     if any(feature.storage == "bytes_list" for feature in features.values()):
@@ -37,19 +44,20 @@ def _rows_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> 
     return max(1, CHUNK_BYTES // (size + 16 * len(features)))
 
 
-def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Sequence[Frame]:
+def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Frames:
     # Examples whose values take equally many bytes differ in nothing else: numpy fills one template for all.
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for place, kind in enumerate(map(tuple, _payload_bytes(arrays, features).tolist())):
         alike[kind].append(place)
     if len(alike) == 1:
-        return list(_fill(next(iter(alike)), arrays, features))
-    chunk: dict[int, Frame] = {}
+        frames = _fill(next(iter(alike)), arrays, features)
+        return Frames(frames.data.cast("B"), [frames.shape[1]] * len(frames))
+    chunk: dict[int, NDArray[np.uint8]] = {}
     for kind, places in alike.items():
         some = {name: array[places] for name, array in arrays.items()}
         chunk.update(zip(places, _fill(kind, some, features), strict=True))
-    return [chunk[place] for place in range(len(chunk))]
+    return _joined([chunk[place].data for place in range(len(chunk))])
 
 
 def _payload_bytes(arrays: Mapping[str, NDArray[np.generic]], features: Mapping[str, Feature]) -> NDArray[np.int64]:
@@ -73,10 +81,12 @@ def _fill(
     storages = (feature.storage for feature in features.values())
     template, places = _template(tuple(zip(features, storages, kind, strict=True)))
     frames = np.empty((num_examples, len(template)), np.uint8)
-    frames[:] = np.frombuffer(template, np.uint8)
-    for name, place in places.items():
+    wire, done = np.frombuffer(template, np.uint8), 0
+    for name, place in sorted(places.items(), key=lambda item: item[1].start):
+        frames[:, done : place.start] = wire[done : place.start]
         payloads = frames[:, place]
         payloads[:] = _payloads(arrays[name], features[name]).reshape(payloads.shape)
+        done = place.stop
     seal(frames)
     return frames
 
@@ -98,13 +108,17 @@ def _zeros(storage: str, size_bytes: int) -> bytes | list[int] | NDArray[np.floa
     return np.zeros(size_bytes // 4, np.float32) if storage == "float_list" else bytes(size_bytes)
 
 
-def _frames_of_any_size(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Sequence[Frame]:
+def _frames_of_any_size(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Frames:
     entries = [_entries(name, columns[name], features[name]) for name in sorted(features)]
     frames = []
     for parts in zip(*entries, strict=True):
         body = b"".join(parts)
         frames.append(frame(example_head(len(body)) + body))
-    return frames
+    return _joined(frames)
+
+
+def _joined(frames: Sequence[bytes | memoryview]) -> Frames:
+    return Frames(b"".join(frames), list(map(len, frames)))
 
 
 def _entries(name: str, column: Column, feature: Feature) -> list[bytes]:

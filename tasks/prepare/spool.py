@@ -1,16 +1,15 @@
 """The spool: the frames of a source's examples in one file, as they come in, to be read in any order."""
 
-import mmap
+import os
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.prepare.batches import CHUNK_BYTES, Frame
+from tasks.prepare.batches import CHUNK_BYTES, Frames
 
 
 class Spool:
@@ -22,10 +21,10 @@ class Spool:
         self._starts = array("q", [0])
         self._file = open(path, "xb")  # noqa: SIM115 - open until all is in
 
-    def append(self, frames: Sequence[Frame]) -> None:
+    def append(self, frames: Frames) -> None:
         """Adds frames behind those that are there."""
-        self._file.write(b"".join(frames))  # type: ignore[arg-type]  # NumPy says from Python 3.12 on that an array is a buffer
-        self._starts.extend(accumulate(map(len, frames), initial=self._starts.pop()))
+        self._file.write(frames.data)
+        self._starts.extend(accumulate(frames.sizes, initial=self._starts.pop()))
 
     def close(self) -> None:
         """Ends the adding; must come before `frames`."""
@@ -40,20 +39,20 @@ class Spool:
         starts = np.frombuffer(self._starts, np.int64)
         return starts[1:] - starts[:-1]
 
-    def frames(self, rows: NDArray[np.int64]) -> Iterator[list[memoryview]]:
+    def frames(self, rows: NDArray[np.int64]) -> Iterator[Frames]:
         """Yields the frames at these places, in this order, about CHUNK_BYTES at a time; use each before the next."""
-        starts = np.frombuffer(self._starts, np.int64)
-        begin, end = starts[rows], starts[rows + 1]
-        chunk = np.cumsum(end - begin) // CHUNK_BYTES
+        starts, sizes = np.frombuffer(self._starts, np.int64)[rows], self.sizes()[rows]
+        chunk = np.cumsum(sizes) // CHUNK_BYTES
         cuts = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(rows)]
-        with (
-            open(self._path, "rb") as file,
-            closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
-            memoryview(mapped) as view,
-        ):
+        # Read, not mapped: a mapping would count as memory of this process, and cost a fault a page.
+        buffer = memoryview(bytearray(max(int(sizes[first:last].sum()) for first, last in pairwise(cuts))))
+        with open(self._path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
             for first, last in pairwise(cuts):
-                places = zip(begin[first:last].tolist(), end[first:last].tolist(), strict=True)
-                chunk_frames = [view[start:stop] for start, stop in places]
-                yield chunk_frames
-                for frame in chunk_frames:
-                    frame.release()
+                chunk_sizes: list[int] = sizes[first:last].tolist()
+                filled = 0
+                for start, size in zip(starts[first:last].tolist(), chunk_sizes, strict=True):
+                    num_read = os.preadv(descriptor, [buffer[filled : filled + size]], start)
+                    assert num_read == size, "a frame lies in the spool as it was written"
+                    filled += size
+                yield Frames(buffer[:filled], chunk_sizes)
