@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tasks.config import DataConfig
 from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
-from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, FeatureStatistics, ShardManifest, SplitManifest
+from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, QUARANTINE, FeatureStatistics, ShardManifest, SplitManifest
 from tasks.prepare.plan import plan_order, plan_shards
-from tasks.prepare.scan import KEYS, QUARANTINE, SCALARS, Scan
+from tasks.prepare.scan import KEYS, SCALARS, Scan
 from tasks.prepare.source import ID, LABEL
 from tasks.prepare.split import assign_splits
 from tasks.prepare.statistics import summarize

@@ -6,6 +6,7 @@ from typing import Literal
 from tasks.files import Record
 
 MANIFEST = "manifest.json"
+QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 
 
@@ -97,7 +98,7 @@ class ShardManifest(Record):
     statistics: dict[str, FeatureStatistics]
     """Of numbers and categories, by feature."""
     num_bad: int
-    """Examples that were left out; quarantine.jsonl lists each with its reason."""
+    """Examples that were left out; QUARANTINE lists each with its reason."""
     notes: tuple[str, ...]
     """What a user should know of the source: files that were left out, what was inferred."""
     code_version: str
@@ -122,6 +123,8 @@ class Shards(Record):
     num_shards: int
     num_examples: dict[str, int]
     """Examples of each split."""
+    num_bad: int
+    """Examples that were left out, listed in quarantine.jsonl."""
     reused: bool
     """True if they were there already and nothing was written."""
 

@@ -114,11 +114,13 @@ def _planned(directory: Path, name: str, config: DataConfig, raw: RawData, diges
 
 
 def _shards(directory: Path, digest: str, *, reused: bool) -> Shards:
-    splits = ShardManifest.read(directory / MANIFEST).splits
+    manifest = ShardManifest.read(directory / MANIFEST)
+    splits = manifest.splits
     return Shards(
         directory=directory,
         data_digest=digest,
         num_shards=sum(len(split.shards) for split in splits.values()),
         num_examples={name: split.num_examples for name, split in splits.items()},
+        num_bad=manifest.num_bad,
         reused=reused,
     )

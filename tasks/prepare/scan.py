@@ -3,8 +3,8 @@
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from tasks.errors import DataError
 from tasks.prepare.batches import encode_frames
-from tasks.prepare.keys import hash_keys
-from tasks.prepare.manifest import BadExample, Feature
+from tasks.prepare.manifest import QUARANTINE, Feature
 from tasks.prepare.source import ID, ID_FEATURE, LABEL, LABEL_FEATURE, Batch, Source, SourceSchema
 from tasks.prepare.spool import Spool
 from tasks.prepare.statistics import ScalarsWriter
+from tasks.prepare.tally import Tally
 
-KEYS, QUARANTINE, SCALARS, FRAMES = "keys.parquet", "quarantine.jsonl", "scalars.arrow", "frames"
-NUM_SHOWN = 10  # bad examples that an error lists
+KEYS, SCALARS, FRAMES = "keys.parquet", "scalars.arrow", "frames"
 SECONDS_BETWEEN_LINES = 10.0
 
 logger = logging.getLogger("millstream")
@@ -62,64 +60,37 @@ def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float) ->
     Raises DataError if it holds no good example, or more than `max_bad_fraction` bad ones, of which it names the first.
     """
     features = stored_features(source.schema)
-    labels: list[NDArray[np.int64]] = []
-    hashes: list[NDArray[np.uint64]] = []
-    split_by: list[Sequence[str] | NDArray[np.int64]] = []
-    first_bad: list[BadExample] = []
-    num_good = num_bad = 0
-    spool = Spool(folder / FRAMES)
+    tally, spool = Tally(seed), Spool(folder / FRAMES)
     with ExitStack() as stack:
         stack.callback(spool.close)
-        keys = stack.enter_context(_keys_writer(folder / KEYS))
+        keys = stack.enter_context(pyarrow.parquet.ParquetWriter(folder / KEYS, _KEYS_SCHEMA, compression="zstd"))
         scalars = stack.enter_context(ScalarsWriter(folder / SCALARS, features))
         quarantine = stack.enter_context(open(folder / QUARANTINE, "w", encoding="utf-8"))
-        for batch in _with_progress(source):
-            num_bad += len(batch.bad)
-            first_bad += batch.bad[: NUM_SHOWN - len(first_bad)]
+        for batch in read_with_progress(source):
+            tally.add(batch)
             quarantine.writelines(json.dumps(bad.model_dump(), ensure_ascii=False) + "\n" for bad in batch.bad)
             if not len(batch.rows):
                 continue
-            num_good += len(batch.rows)
             columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
             for frames in encode_frames(columns, features):
                 spool.append(frames)
             scalars.write(columns)
             keys.write_batch(pa.record_batch({"id": batch.rows, "key": list(batch.keys)}, schema=_KEYS_SCHEMA))
-            labels.append(batch.labels)
-            hashes.append(hash_keys(batch.keys, seed))
-            if batch.split_by is not None:
-                split_by.append(batch.split_by)
-    _check(num_good, num_bad, first_bad, max_bad_fraction)
+    tally.check(max_bad_fraction)
     return Scan(
         folder=folder,
         schema=source.schema,
         notes=source.notes,
         spool=spool,
-        labels=np.concatenate(labels),
-        hashes=np.concatenate(hashes),
-        split_by=_joined(split_by),
-        num_bad=num_bad,
+        labels=tally.labels,
+        hashes=tally.hashes,
+        split_by=tally.split_by,
+        num_bad=tally.num_bad,
     )
 
 
-def describe_bad(bad: BadExample) -> str:
-    """Returns where a bad example is and what is wrong with it, in a clause."""
-    row = "" if bad.row is None else f", row {bad.row}"
-    column = "" if bad.column is None else f", column {bad.column}"
-    return f"{bad.path}{row}{column} {bad.reason}"
-
-
-_KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})
-
-
-@contextmanager
-def _keys_writer(path: Path) -> Iterator[pyarrow.parquet.ParquetWriter]:
-    with pyarrow.parquet.ParquetWriter(path, _KEYS_SCHEMA, compression="zstd") as writer:
-        yield writer
-
-
-def _with_progress(source: Source) -> Iterator[Batch]:
-    """Yields the batches; a line says now and then how far it has come."""
+def read_with_progress(source: Source) -> Iterator[Batch]:
+    """Yields the batches of a source; a line says now and then how far it has come."""
     begun = told = time.monotonic()
     num_examples = 0
     for batch in source.read():
@@ -131,22 +102,4 @@ def _with_progress(source: Source) -> Iterator[Batch]:
         yield batch
 
 
-def _check(num_good: int, num_bad: int, first_bad: Sequence[BadExample], max_bad_fraction: float) -> None:
-    total = num_good + num_bad
-    if not total:
-        raise DataError("data.source: holds no examples; give a source that has some")
-    if num_bad > max_bad_fraction * total or not num_good:
-        listed = "".join(f"\n  {describe_bad(bad)}" for bad in first_bad)
-        more = f"\n  and {num_bad - len(first_bad)} more" if num_bad > len(first_bad) else ""
-        raise DataError(
-            f"data.max_bad_fraction={max_bad_fraction:g}: {num_bad} of {total} examples cannot be used; mend or remove "
-            f"them, or raise it to leave them out:{listed}{more}"
-        )
-
-
-def _joined(parts: Sequence[Sequence[str] | NDArray[np.int64]]) -> NDArray[np.int64] | list[str] | None:
-    if not parts:
-        return None
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return [str(value) for part in parts for value in part]
+_KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})

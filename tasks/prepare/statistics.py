@@ -19,11 +19,7 @@ class ScalarsWriter:
     """Writes the columns that have statistics to an Arrow file, since their examples' splits are not known yet."""
 
     def __init__(self, path: Path, features: Mapping[str, Feature]) -> None:
-        scalars = {
-            name: feature for name, feature in features.items() if feature.kind in {"number", "category", "missing"}
-        }
-        self._schema = pa.schema({name: _TYPES[feature.dtype] for name, feature in scalars.items()})
-        self._path = path
+        self._schema, self._path = scalar_schema(features), path
 
     def __enter__(self) -> Self:
         self._writer = pa.ipc.new_stream(self._path, self._schema)
@@ -34,28 +30,59 @@ class ScalarsWriter:
 
     def write(self, columns: Mapping[str, Column]) -> None:
         """Adds a batch; columns without statistics are passed over."""
-        arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
+        arrays = to_arrow(columns, self._schema)
         if arrays:
-            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+            self._writer.write_batch(pa.record_batch(arrays))
+
+
+def scalar_schema(features: Mapping[str, Feature]) -> pa.Schema:
+    """Returns the columns that statistics are made of."""
+    scalars = {name: feature for name, feature in features.items() if feature.kind in {"number", "category", "missing"}}
+    return pa.schema({name: _TYPES[feature.dtype] for name, feature in scalars.items()})
+
+
+def to_arrow(columns: Mapping[str, Column], schema: pa.Schema) -> dict[str, pa.Array]:
+    """Returns the columns of a schema as Arrow arrays."""
+    return {field.name: pa.array(columns[field.name], field.type) for field in schema}
 
 
 def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feature]) -> dict[str, FeatureStatistics]:
-    """Returns the statistics of each number and category over the chosen examples of a ScalarsWriter's file.
+    """Returns the statistics of each number and category over the chosen examples of a ScalarsWriter's file."""
+    summaries = Summaries(features)
+    for batch, mask in _batches(path, chosen) if summaries else ():
+        summaries.add({name: batch[name] for name in batch.schema.names}, mask)
+    return summaries.result()
+
+
+class Summaries:
+    """The statistics of numbers and categories so far.
 
     Means and deviations are taken in float64, batch by batch (Chan, Golub and LeVeque, 1979).
     """
-    summaries = {
-        name: _Category() if feature.kind == "category" else _Number()
-        for name, feature in features.items()
-        if feature.kind in {"number", "category"}
-    }
-    for batch, mask in _batches(path, chosen) if summaries else ():
-        for name, summary in summaries.items():
-            mark = features[name].missing
-            known = mask & (batch[mark].to_numpy() == 0) if mark is not None else mask
-            summary.add(batch[name].filter(pa.array(known)))
-            summary.num_missing += int(mask.sum() - known.sum())
-    return {name: summary.result() for name, summary in summaries.items()}
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self._features = features
+        self._of = {
+            name: _Category() if feature.kind == "category" else _Number()
+            for name, feature in features.items()
+            if feature.kind in {"number", "category"}
+        }
+
+    def __len__(self) -> int:
+        """Returns the number of features that have statistics."""
+        return len(self._of)
+
+    def add(self, columns: Mapping[str, pa.Array], chosen: NDArray[np.bool_]) -> None:
+        """Takes in the chosen examples of a batch."""
+        for name, summary in self._of.items():
+            mark = self._features[name].missing
+            known = chosen & (columns[mark].to_numpy() == 0) if mark is not None else chosen
+            summary.add(columns[name].filter(pa.array(known)))
+            summary.num_missing += int(chosen.sum() - known.sum())
+
+    def result(self) -> dict[str, FeatureStatistics]:
+        """Returns the statistics by feature."""
+        return {name: summary.result() for name, summary in self._of.items()}
 
 
 def _batches(path: Path, chosen: NDArray[np.bool_]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.bool_]]]:

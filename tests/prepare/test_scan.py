@@ -12,8 +12,8 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.prepare.batches import Frames, encode_frames
-from tasks.prepare.manifest import BadExample, Feature, FeatureStatistics
-from tasks.prepare.scan import KEYS, QUARANTINE, SCALARS, scan
+from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
+from tasks.prepare.scan import KEYS, SCALARS, scan
 from tasks.prepare.source import Batch, SourceSchema
 from tasks.prepare.statistics import summarize
 
