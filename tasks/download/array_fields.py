@@ -76,14 +76,13 @@ def target_field(value: Any) -> Field:
     raise Misfit(f"{_what(value)}; a class is text, a whole number or a bool")
 
 
-def text_field(value: Any) -> Field:
-    """Returns the field of a split's name or a key; raises Misfit if the first value is no text."""
-    _text(value)
+def text_field() -> Field:
+    """Returns the field of a split's name or a key."""
     return Field(_text, "string")
 
 
 def column_field(value: Any, use: str) -> Field:
-    """Returns the field that data.splits goes by: a group is text or a whole number, a time a datetime or such a number.
+    """Returns the field that data.splits goes by: a group is text or a whole number, a time a datetime or a number.
 
     A time becomes microseconds since 1970 in UTC; one without a zone is taken as UTC.
     """
@@ -94,7 +93,6 @@ def column_field(value: Any, use: str) -> Field:
     else:
         convert = _int if isinstance(value, int | np.integer) else _microseconds
         stored = "int64"
-    convert(value)
     return Field(convert, stored)
 
 
@@ -108,19 +106,11 @@ def _what(value: Any) -> str:
 
 
 def _number_field(value: Any) -> Field:
-    if isinstance(value, bool | np.bool_):
-        convert, dtype = _bool, "int64"
-    elif isinstance(value, int | np.integer):
-        convert, dtype = _int, "int64"
-    elif isinstance(value, np.float32 | np.float16):
-        convert, dtype = _float32, "float32"
-    elif isinstance(value, float):
-        convert, dtype = _float64, "float64"
-    else:
-        raise Misfit(f"{_what(value)}; an input is a number, text, an encoded image or a numpy array")
-    storage = {"int64": "int64_list", "float32": "float_list", "float64": "raw_bytes"}[dtype]
-    feature = {"kind": "number", "shape": (), "dtype": dtype, "storage": storage}
-    return Field(convert, dtype, Feature.model_validate(feature))
+    for types, convert, dtype, storage in _NUMBERS:
+        if isinstance(value, types):
+            feature = {"kind": "number", "shape": (), "dtype": dtype, "storage": storage}
+            return Field(convert, dtype, Feature.model_validate(feature))
+    raise Misfit(f"{_what(value)}; an input is a number, text, an encoded image or a numpy array")
 
 
 def _array_field(first: np.ndarray) -> Field:
@@ -219,3 +209,11 @@ def _microseconds(value: Any) -> int:
         raise Misfit(f"{_what(value)}; a time is a datetime or a whole number")
     since = value.replace(tzinfo=value.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return since // datetime.timedelta(microseconds=1)
+
+
+_NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], str, str], ...] = (
+    ((bool, np.bool_), _bool, "int64", "int64_list"),
+    ((int, np.integer), _int, "int64", "int64_list"),
+    ((np.float16, np.float32), _float32, "float32", "float_list"),
+    ((float,), _float64, "float64", "raw_bytes"),  # np.float64 is one
+)

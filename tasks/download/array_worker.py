@@ -107,7 +107,7 @@ def _import_function(config: ArraySource, log: str) -> Callable[..., Any]:
     function = getattr(imported, name, None)
     if not callable(function):
         raise ConfigError(f"{setting}: {module} has no function {name!r}; name one of its functions")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _describe(error: Exception) -> str:
@@ -188,20 +188,25 @@ class _Rows:
         return [name for name in self._fields if name not in self._special]
 
     def _learn(self, name: str, value: Any) -> Field:
-        special = self._special.get(name)
         try:
-            if special == TARGET:
-                return target_field(value)
-            if special in (SPLIT, KEY):
-                return text_field(value)
-            if special == SPLIT_BY:
-                assert self.column is not None
-                return column_field(value, self.column["use"])
-            return input_field(value, text=name in self.config.text, image=name in self.config.images)
+            learned = self._field(name, value)
+            learned.convert(value)
         except Misfit as misfit:
             raise ConfigError(
                 f"{self._setting}: example 1: {name!r} {misfit}; the first example decides names, types and shapes"
             ) from None
+        return learned
+
+    def _field(self, name: str, value: Any) -> Field:
+        special = self._special.get(name)
+        if special == TARGET:
+            return target_field(value)
+        if special in (SPLIT, KEY):
+            return text_field()
+        if special == SPLIT_BY:
+            assert self.column is not None
+            return column_field(value, self.column["use"])
+        return input_field(value, text=name in self.config.text, image=name in self.config.images)
 
     def _check_settings(self) -> None:
         wanted = {

@@ -62,7 +62,7 @@ class StagedSchema(Record):
     """What a user should be told."""
 
     def columns(self) -> pa.Schema:
-        """Returns the columns of the files; an input is None in a bad row, a tensor its bytes in C order, little-endian."""
+        """Returns the columns of the files; a tensor is its bytes in C order, little-endian, a bad row's input None."""
         fields = [
             (TARGET, _TARGETS[self.target]),
             (SPLIT, pa.string()),

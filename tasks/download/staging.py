@@ -100,7 +100,7 @@ def _column(config: DataConfig) -> dict[str, str] | None:
 
 def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace: Path, directory: Path) -> None:
     log = directory.with_name(f"{directory.stem}.log")
-    arguments = {
+    arguments: dict[str, Any] = {
         "source": source.model_dump(mode="json"),
         "column": _column(config),
         "directory": str(directory),
