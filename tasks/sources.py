@@ -102,7 +102,7 @@ class TfdsSource(Section):
     """A data set of TensorFlow Datasets, read in a worker process."""
 
     kind: Literal["tfds"] = "tfds"
-    name: str = Field(pattern=r"^[a-z]\w*(/\w+)?(:(\d+\.\d+\.\d+|\*))?$")
+    name: str = Field(pattern=r"^[a-z]\w*(/[\w.-]+)?(:(\d+\.\d+\.\d+|\*))?$")
     """name, name/config or name/config:version, such as imdb_reviews/plain_text:1.0.0."""
     module: str | None = None
     """Module that registers a data set of your own, found in `folder`; default: one that comes with TFDS."""

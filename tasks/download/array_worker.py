@@ -34,7 +34,7 @@ _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 * 1024**2
 
 
-def stage(source: dict[str, Any], column: Column | None, directory: str, log: str) -> dict[str, Any]:
+def stage(*, source: dict[str, Any], column: Column | None, directory: str, log: str) -> dict[str, Any]:
     """Writes the examples of an ArraySource (as JSON) into `directory`, with their StagedSchema; returns their number.
 
     `column`: name and use of what data.splits goes by; it is no input. `log`: the file that has this process's

@@ -36,11 +36,9 @@ class Selected:
             return values.astype({"class": "int64"}.get(str(self.stored), self.stored)), {}
         if self.feature.kind == "category":
             names = self.connector.names
-            bad = {
-                row: f"is {values[row]}, which has no name"
-                for row in np.flatnonzero(~np.isin(values, range(len(names))))
-            }
-            return [None if row in bad else names[value].encode() for row, value in enumerate(values)], bad
+            texts = {index: name.encode() for index, name in enumerate(names)}
+            bad = {row: f"is {value}, which has no name" for row, value in enumerate(values) if value not in texts}
+            return [texts.get(value) for value in values.tolist()], bad
         if self.feature.kind == "tensor":
             array = np.ascontiguousarray(values, np.dtype(self.feature.dtype).newbyteorder("<"))
             return [row.tobytes() for row in array], {}

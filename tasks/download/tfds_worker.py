@@ -38,6 +38,7 @@ _NUM_CLOSE_NAMES = 3
 
 
 def stage(
+    *,
     source: dict[str, Any],
     column: Column | None,
     directory: str,
@@ -125,8 +126,9 @@ def _find_builder(config: TfdsSource, data_dir: Path, log: str) -> "tfds.core.Da
         ) from None
     except Exception as error:
         words = _describe(error)
-        if found := re.search(r"BuilderConfig (\S+) not found.*closely match: (.*)", words):
-            message = f"has no config {found[1]!r}; it has {', '.join(found[2].split())}"
+        if found := re.search(r"BuilderConfig (\S+) not found", words):
+            configs = tfds.builder_cls(re.split("[/:]", config.name)[0]).builder_configs
+            message = f"has no config {found[1]!r}; it has {', '.join(configs)}"
         elif found := re.search(r"cannot be loaded at version (\S+), only: (.*?)\.?$", words):
             message = f"has no version {found[1]}; it has {found[2]}"
         else:
@@ -176,7 +178,7 @@ def _prepare(
 def _write_split(
     builder: "tfds.core.DatasetBuilder", split: str, selected: list[Selected], writer: StagedWriter
 ) -> None:
-    """Adds the examples of a split in the order of TFDS's files; raises DataError if they are not as many as it says."""
+    """Adds the examples of a split in the order of TFDS's files; raises DataError if they are fewer or more."""
     number = 0
     for batch in _read(builder, split, selected):
         columns: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from tasks.download.staged import (
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.manifest import BadExample, Feature
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
-from tasks.sources import ArraySource
+from tasks.sources import ArraySource, TfdsSource
 from tasks.splits import SPLITS, OfficialSplits
 
 _MAX_PIXELS = 50_000_000
@@ -57,7 +57,8 @@ class _Staged:
         self._staged = StagedSchema.read(directory / SCHEMA)
         self._config = config
         self._wanted = _wanted_splits(config, self._staged)
-        self._target = config.source.target if hasattr(config.source, "target") else TARGET
+        assert isinstance(config.source, ArraySource | TfdsSource), config.source.kind
+        self._target = config.source.target
         self._labels = _Labels(config, self._staged, self._label_values)
         self.schema = SourceSchema(
             features=self._staged.features,
@@ -70,13 +71,12 @@ class _Staged:
         """Yields the examples in the order in which they were staged, a row group at a time."""
         row = 0
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            for table in self._tables():
-                rows = np.arange(row, row + table.num_rows)
-                row += table.num_rows
-                kept = self._is_wanted(table)
-                table, rows = table.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
+            for group in self._tables():
+                wanted = self._is_wanted(group)
+                table = group.filter(wanted)
                 if table.num_rows:
-                    yield self._batch(table, rows, threads)
+                    yield self._batch(table, row + np.flatnonzero(wanted), threads)
+                row += group.num_rows
 
     def _tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """Yields the row groups, of about 16 MB at most."""
@@ -284,10 +284,11 @@ def _usable_image(data: bytes, channels: int | None) -> bytes | str:
             image.load()
             if image.mode in _KEPT_MODES.get(image.format or "", ()):
                 return data
+            whole: Image.Image = image
             if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion would cut them off at 255
-                image = Image.fromarray((np.asarray(image).astype(np.uint32) // 257).astype(np.uint8))
+                whole = Image.fromarray((np.asarray(image).astype(np.uint32) // 257).astype(np.uint8))
             png = io.BytesIO()
-            image.convert("L" if channels == 1 else "RGB").save(png, "png")
+            whole.convert("L" if channels == 1 else "RGB").save(png, "png")
             return png.getvalue()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         return f"is no readable image ({' '.join(str(error).split())})"
