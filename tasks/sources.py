@@ -82,7 +82,9 @@ class ImageFolderSource(Located):
         if self.store == "raw" and self.short_side is None:
             raise ValueError("must have short_side with store: raw, because bare pixels need one shape")
         if self.store == "encoded" and self.short_side is not None:
-            raise ValueError("must have store: jpeg, png or raw with short_side, because a resized image is encoded anew")
+            raise ValueError(
+                "must have store: jpeg, png or raw with short_side, because a resized image is encoded anew"
+            )
         return self
 
 
@@ -121,7 +123,8 @@ class ArraySource(Section):
 
     kind: Literal["array"] = "array"
     read: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names."""
+    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names. Two are no
+    inputs: `split`, the official split that the example is in, and `key`, a text by which it is known."""
     args: dict[str, JsonValue] = {}
     """Arguments of the function."""
     folder: str | None = None

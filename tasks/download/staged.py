@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.errors import ConfigError
+from tasks.errors import ConfigError, DataError
 from tasks.files import Record
 from tasks.prepare.manifest import Feature
 
@@ -134,7 +134,10 @@ class StagedWriter:
             self._open_next()
         assert self._file is not None
         rows = min(ROW_GROUP_ROWS, max(1, table.num_rows * ROW_GROUP_BYTES // max(1, table.nbytes)))
-        self._file.write_table(table, row_group_size=rows)
+        try:
+            self._file.write_table(table, row_group_size=rows)
+        except OSError as error:
+            raise DataError(f"{self._directory}: cannot be written ({error}); make room there and run again") from error
         self._written += table.nbytes
 
     def _open_next(self) -> None:

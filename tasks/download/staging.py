@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +110,15 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
         arguments["data_dir"] = source.data_dir or str(workspace / "tfds")
         arguments["num_retries"] = _NUM_RETRIES
         arguments["silence_seconds"] = _SILENCE_SECONDS
-    with _progress(_name(source)) as show:
+    alone: AbstractContextManager[None] = nullcontext()
+    if isinstance(source, TfdsSource):  # two preparations of one data set would get in each other's way
+        alone = lock(workspace / "raw" / ".tfds.lock")
+    with alone, _progress(_name(source)) as show:
         launch.call(
             _WORKERS[source.kind],
             arguments,
             log=log,
+            environment={"CUDA_VISIBLE_DEVICES": "-1"},  # TensorFlow would take all the memory of a GPU that trains
             import_path=[os.path.abspath(source.folder)] if source.folder else [],
             on_progress=show,
         )

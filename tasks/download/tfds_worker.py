@@ -156,7 +156,7 @@ def _prepare(
             raise DataError(f"{setting}: {_checksum_message(error)}") from error
         except DownloadError as error:
             raise DataError(f"{setting}: {_one_line(error)}; the publisher may have moved it: update TFDS") from error
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+        except requests.RequestException as error:
             if attempt < num_retries:
                 time.sleep(min(2.0**attempt, 30.0) / 2)
                 continue
@@ -166,7 +166,7 @@ def _prepare(
             ) from error
         except OSError as error:
             raise DataError(f"{setting}: {data_dir}: {_describe(error)}; mend that and run it again") from error
-        except (ImportError, AttributeError) as error:
+        except ImportError as error:
             raise DataError(
                 f"{setting}: its code needs what is not installed: {_describe(error)}; the traceback is in {log}"
             ) from error

@@ -278,6 +278,7 @@ def _usable_text(data: bytes, channels: int | None) -> bytes | str:
 def _usable_image(data: bytes, channels: int | None) -> bytes | str:
     """Returns the image's own bytes if any decoder reads them alike, else as PNG; or what is wrong with it."""
     try:
+        Image.open(io.BytesIO(data)).verify()  # checksums and the end of a PNG, which decoding does not look at
         with Image.open(io.BytesIO(data)) as image:
             if image.width * image.height > _MAX_PIXELS:
                 return f"is an image of {image.width} x {image.height}, over {_MAX_PIXELS:,} pixels"

@@ -125,9 +125,9 @@ def test_a_reader_that_does_not_fit_is_refused_in_one_sentence(tmp_path, functio
 
 
 def test_a_column_of_data_splits_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="data.splits.column: example 1 has no 'patient'"):
+    with pytest.raises(ConfigError, match=r"data\.splits\.column: example 1 has no 'patient'"):
         stage(reader("good", {"kind": "group", "column": "patient"}), tmp_path)
-    with pytest.raises(ConfigError, match="data.splits.kind=file: readers_for_tests:good has no files"):
+    with pytest.raises(ConfigError, match=r"data\.splits\.kind=file: readers_for_tests:good has no files"):
         stage(reader("good", {"kind": "file"}), tmp_path)
 
 

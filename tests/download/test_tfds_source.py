@@ -5,6 +5,7 @@ import http.server
 import io
 import shutil
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,7 @@ class Server(http.server.ThreadingHTTPServer):
     archive = b""
     num_cut = 0
     num_requests = 0
+    silent = False
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -61,6 +63,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.num_requests += 1
+        while self.server.silent:
+            time.sleep(0.05)
         data = self.server.archive
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -80,6 +84,7 @@ def server(archive, monkeypatch) -> Iterator[Server]:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         yield server
+        server.silent = False
         server.shutdown()
         thread.join()
 
@@ -182,6 +187,22 @@ def test_a_server_that_is_gone_is_an_error(server, package, tmp_path):
     server.server_close()
     with pytest.raises(DataError, match="a download failed 2 times: ConnectionError"):
         stage(fruit(package), tmp_path)
+
+
+def test_a_server_that_says_nothing_is_an_error(server, package, tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(staging, "_NUM_RETRIES", 0)
+    server.silent = True
+    with pytest.raises(DataError, match=r"a download failed 1 times: .*Read timed out"):
+        stage(fruit(package), tmp_path)
+
+
+def test_a_file_that_has_to_be_got_by_hand_is_said_where_to_put(package, tmp_path):
+    message = (
+        rf"by hand: Manual directory {tmp_path}/tfds/downloads/manual does not exist.*Ask the farmer for fruit.zip"
+    )
+    with pytest.raises(DataError, match=message):
+        stage(fruit(package, name="fruit_by_hand"), tmp_path)
 
 
 def test_a_file_of_another_checksum_is_refused(server, package, archive, tmp_path):
