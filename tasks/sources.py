@@ -104,7 +104,7 @@ class TfdsSource(Section):
     """A data set of TensorFlow Datasets, read in a worker process."""
 
     kind: Literal["tfds"] = "tfds"
-    name: str = Field(pattern=r"^[a-z]\w*(/\w+)?(:(\d+\.\d+\.\d+|\*))?$")
+    name: str = Field(pattern=r"^[a-z]\w*(/[\w.-]+)?(:(\d+\.\d+\.\d+|\*))?$")
     """name, name/config or name/config:version, such as imdb_reviews/plain_text:1.0.0."""
     module: str | None = None
     """Module that registers a data set of your own, found in `folder`; default: one that comes with TFDS."""
@@ -123,7 +123,8 @@ class ArraySource(Section):
 
     kind: Literal["array"] = "array"
     read: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names."""
+    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names. Two are no
+    inputs: `split`, the official split that the example is in, and `key`, a text by which it is known."""
     args: dict[str, JsonValue] = {}
     """Arguments of the function."""
     folder: str | None = None

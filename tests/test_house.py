@@ -21,7 +21,7 @@ CONFIGS = sorted((ROOT / "conf").glob("*.yaml"))
 
 # A room may import the rooms of earlier lines, and its own.
 ORDER = (
-    {"config", "duration", "errors", "events", "files", "runs", "schema", "size"},
+    {"config", "duration", "errors", "events", "files", "runs", "schema", "size", "source_code"},
     {"download"},
     {"prepare"},
     {"feed", "models", "track", "workers"},
