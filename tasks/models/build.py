@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
 from tasks.files import digest_file, digest_json
-from tasks.prepare.manifest import ShardManifest
 
 if TYPE_CHECKING:
     import keras
@@ -35,9 +34,12 @@ REPLICA_DEPENDENT = {
 _INSTALLED = frozenset(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
 
 
-def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
-    """Returns the model of `config.build` for the examples of `manifest`, its random layers numbered.
+def build_model(
+    config: ModelConfig, inputs: Mapping[str, tuple[tuple[int, ...], str]], num_classes: int
+) -> "keras.Model":
+    """Returns the model of `config.build`, its random layers numbered.
 
+    `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs.
     Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
     Call it inside the strategy's scope.
     """
@@ -46,17 +48,15 @@ def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
     from tasks.models.layers import number_random_layers
 
     build = _import_build(config)
-    features = {name: manifest.features[name] for name in manifest.inputs}
-    inputs = {name: keras.Input(feature.shape, dtype=feature.dtype, name=name) for name, feature in features.items()}
-    num_classes = len(manifest.label_map)
+    tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
     try:
-        inspect.signature(build).bind(inputs, num_classes, **config.args)
+        inspect.signature(build).bind(tensors, num_classes, **config.args)
     except TypeError as error:
         raise ConfigError(
             f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
             "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
         ) from None
-    model = build(inputs, num_classes, **config.args)
+    model = build(tensors, num_classes, **config.args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
     if not isinstance(model.input, dict) or set(model.input) - set(inputs):
