@@ -9,7 +9,7 @@ SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
 SERIALIZED = "serialized"
 
 
-class Input(Record):
+class SignatureInput(Record):
     """One argument of `serving_default`: a feature as it is stored."""
 
     feature: str
@@ -34,5 +34,5 @@ class ExportManifest(Record):
     largest_difference: float
     """Of any probability, over all signatures, between the exported and the trained model."""
     label_map: tuple[str, ...]
-    inputs: dict[str, Input]
+    inputs: dict[str, SignatureInput]
     """What `serving_default` takes, by the name of the argument."""

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tasks.config import OneDevice
-from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, Input
+from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, SignatureInput
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
@@ -31,7 +31,9 @@ def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, 
     preprocess = Preprocess(manifest, run.config.feed)
     save(model, preprocess, manifest, directory)
     inputs = {
-        preprocess.input_names[name]: Input(feature=name, kind=manifest.features[name].kind, shape=shape, dtype=dtype)
+        preprocess.input_names[name]: SignatureInput(
+            feature=name, kind=manifest.features[name].kind, shape=shape, dtype=dtype
+        )
         for name, (shape, dtype) in zip(preprocess.names, preprocess.stored.values(), strict=True)
     }
     return {"inputs": {name: input.model_dump(mode="json") for name, input in inputs.items()}}

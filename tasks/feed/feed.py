@@ -27,9 +27,9 @@ _Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was 
 class Feed:
     """Global batches of one split, padded to the replicas and cut into one slice for each.
 
-    An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask` ([b] bool, False for padding),
-    `first_row` ([] int64, place of its first row in the global batch) and `num_valid` ([] int64, examples in the whole
-    global batch). Replica r takes every element with number r modulo `num_replicas`.
+    An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
+    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch) and `num_valid`
+    ([] int64, examples in the whole global batch). Replica r takes every element with number r modulo `num_replicas`.
     """
 
     def __init__(

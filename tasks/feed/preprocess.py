@@ -12,7 +12,9 @@ from tasks.feed.parse import stored_shape
 from tasks.prepare.manifest import Feature, ShardManifest
 
 MAX_VOCABULARY = 1000  # categories with a place of their own, the most frequent ones; the others share one
-PARALLEL_IMAGES = 32  # decoded at once in a batch; all cores of a host, and the rest of a batch waits in its encoded form
+PARALLEL_IMAGES = (
+    32  # decoded at once in a batch; all cores of a host, and the rest of a batch waits in its encoded form
+)
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.
 _RESERVED = ("mask", "first_row", "num_valid", "examples", "self")
@@ -177,7 +179,7 @@ def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, s
     taken = {word.lower() for word in (*reserved, *keyword.kwlist)}  # TensorFlow does not tell X from x
     fits = re.compile(r"[A-Za-z]\w*", re.ASCII).fullmatch
     for name in sorted(names, key=lambda name: not fits(name)):  # names that can stay come first
-        plain = name if fits(name) else re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+        plain = name if fits(name) else re.sub(r"[\W_]+", "_", name, flags=re.ASCII).strip("_")
         plain = plain if fits(plain) else f"x{plain}"
         numbered = (plain, *(f"{plain}_{number}" for number in range(2, len(taken) + 3)))
         found[name] = next(candidate for candidate in numbered if candidate.lower() not in taken)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import keras
 
-from tasks.files import verify
 from tasks.feed.preprocess import Preprocess
+from tasks.files import verify
 from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest
 from tasks.runs import Run
