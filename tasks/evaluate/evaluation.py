@@ -11,9 +11,11 @@ from sklearn.utils.extmath import softmax
 from tasks import events
 from tasks.errors import TrainingError
 from tasks.evaluate import plots
+from tasks.evaluate.inputs import pack_inputs
 from tasks.evaluate.report import PREDICTIONS, REPORT, ClassFigures, EvalReport
 from tasks.feed.feed import evaluation_feed
 from tasks.feed.parse import parse_batch
+from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import first_records
 from tasks.files import atomic_directory
 from tasks.prepare.manifest import ShardManifest, Shards
@@ -47,7 +49,7 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
             ids=predictions.ids,
             labels=predictions.labels,
             probabilities=probabilities,
-            **_inputs(found.directory, manifest, report.split),
+            **pack_inputs(_inputs(run, found.directory, manifest)),
         )
         counts = confusion_matrix(
             predictions.labels, probabilities.argmax(axis=1), labels=range(len(manifest.label_map))
@@ -109,8 +111,8 @@ def _figures(
     )
 
 
-def _inputs(directory: Path, manifest: ShardManifest, split: str) -> dict[str, NDArray[Any]]:
-    """Returns {"input/<feature>": [n, *shape]} of the split's first examples, as the model takes them."""
-    records = first_records(directory, manifest, split, count=NUM_INPUT_EXAMPLES)
-    parsed = parse_batch(records, manifest.features, manifest.inputs)
-    return {f"input/{name}": value.numpy() for name, value in parsed.items()}
+def _inputs(run: Run, directory: Path, manifest: ShardManifest) -> dict[str, NDArray[Any]]:
+    """Returns {feature: [n, *stored_shape]} of the split's first examples, as the exported model takes them."""
+    records = first_records(directory, manifest, run.config.evaluate.split, count=NUM_INPUT_EXAMPLES)
+    parsed = parse_batch(records, manifest.features, Preprocess(manifest, run.config.feed).names)
+    return {name: value.numpy() for name, value in parsed.items()}

@@ -31,6 +31,6 @@ class EvalReport(Record):
     directory: Path
     """report/ of the run: report.json, predictions.npz, confusion_matrix.png, learning_curves.png, COMPLETED.
 
-    predictions.npz: ids [n] int64, labels [n] int64, probabilities [n, num_classes] float64, and the model's input of
-    the split's first examples as `input/<feature>`.
+    predictions.npz: ids [n] int64, labels [n] int64, probabilities [n, num_classes] float64, and what the exported
+    model takes of the split's first examples, for `tasks.evaluate.inputs.read_inputs`.
     """

@@ -9,6 +9,18 @@ SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
 SERIALIZED = "serialized"
 
 
+class SignatureInput(Record):
+    """One argument of `serving_default`: a feature as it is stored."""
+
+    feature: str
+    """Its name in the shards."""
+    kind: str
+    """Its kind there: an image is the bytes of a JPEG or PNG, text and category are UTF-8, missing is 1 or 0."""
+    shape: tuple[int, ...]
+    """Without the batch dimension."""
+    dtype: str
+
+
 class ExportManifest(Record):
     """A SavedModel that was reloaded and compared with the trained model."""
 
@@ -22,6 +34,5 @@ class ExportManifest(Record):
     largest_difference: float
     """Of any probability, over all signatures, between the exported and the trained model."""
     label_map: tuple[str, ...]
-    input_shape: tuple[int, ...]
-    """Without the batch dimension."""
-    input_dtype: str
+    inputs: dict[str, SignatureInput]
+    """What `serving_default` takes, by the name of the argument."""

@@ -13,6 +13,7 @@ from tasks.errors import ExportError
 from tasks.evaluate.report import PREDICTIONS
 from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT
 from tasks.feed.parse import parse_batch
+from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import first_records
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
@@ -33,13 +34,15 @@ def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str)
     config, manifest = run.config, found.manifest()
     open_strategy(OneDevice())  # takes GPU memory as needed; its scope is not entered
     records = first_records(found.directory, manifest, config.evaluate.split, count=config.export.num_parity_examples)
-    parsed = parse_batch(records, manifest.features, (*manifest.inputs, manifest.id))
+    preprocess = Preprocess(manifest, config.feed)
+    parsed = parse_batch(records, manifest.features, (*preprocess.names, manifest.id))
+    raw = {preprocess.input_names[name]: parsed[name] for name in preprocess.names}
     ids = parsed[manifest.id].numpy()
     trained = _trained_probabilities(run.report / PREDICTIONS, ids)
 
     model = tf.saved_model.load(directory)
     largest_difference = 0.0
-    for name, batch in ((SERVING_DEFAULT, parsed), (SERIALIZED, {"examples": records})):
+    for name, batch in ((SERVING_DEFAULT, raw), (SERIALIZED, {"examples": records})):
         signature = model.signatures[name]
         arguments = signature.structured_input_signature[1]
         for rows in _batches(len(ids), config.evaluate.batch_size):

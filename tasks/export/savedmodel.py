@@ -1,6 +1,6 @@
-"""The SavedModel: float32, named signatures, a free batch dimension; runs in a worker process."""
+"""The SavedModel: raw features in, float32 out, named signatures, a free batch dimension; runs in a worker process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from tasks.config import OneDevice
-from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT
+from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, SignatureInput
 from tasks.feed.parse import parse_batch
+from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.runs import Run, find_run
@@ -19,11 +20,7 @@ from tasks.workers.devices import open_strategy
 
 
 def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, directory: str) -> dict[str, Any]:
-    """Writes a checkpoint's model to `directory`, for `tf.saved_model.load` and TensorFlow Serving; returns nothing.
-
-    Its signatures, which give `probabilities` [b, num_classes] float32, `class` [b] int64 and `label` [b] string:
-    `serving_default` takes each input of the model under its own name, [b, *shape] in the feature's dtype;
-    `serialized` takes `examples`, [b] string, tf.Examples as they lie in the shards.
+    """Writes a checkpoint's model to `directory`; returns the inputs of its `serving_default`, as in an ExportManifest.
 
     Raises DataError if the checkpoint is damaged, TrainingError if it is another model's.
     """
@@ -31,22 +28,39 @@ def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, 
     run, manifest = find_run(Path(workspace), run_id), Shards.model_validate(shards).manifest()
     open_strategy(OneDevice())  # takes GPU memory as needed; its scope is not entered: the variables stay plain
     model = _float32_model(run, manifest, Path(checkpoint))
+    preprocess = Preprocess(manifest, run.config.feed)
+    save(model, preprocess, manifest, directory)
+    inputs = {
+        preprocess.input_names[name]: SignatureInput(
+            feature=name, kind=manifest.features[name].kind, shape=shape, dtype=dtype
+        )
+        for name, (shape, dtype) in zip(preprocess.names, preprocess.stored.values(), strict=True)
+    }
+    return {"inputs": {name: input.model_dump(mode="json") for name, input in inputs.items()}}
 
-    classify = _classifier(model, manifest)
-    names = tuple(model.input)
-    inputs = {name: manifest.features[name] for name in names}
-    serving_default = tf.function(lambda **batch: classify(batch)).get_concrete_function(
-        **{name: tf.TensorSpec([None, *feature.shape], feature.dtype, name) for name, feature in inputs.items()}
+
+def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, directory: str) -> None:
+    """Writes a SavedModel that takes features as they are stored, for `tf.saved_model.load` and TensorFlow Serving.
+
+    Its signatures, which give `probabilities` [b, num_classes] float32, `class` [b] int64 and `label` [b] string:
+    `serving_default` takes each of `preprocess.stored` under its name, images, texts and categories as [b] string;
+    `serialized` takes `examples`, [b] string, tf.Examples as they lie in the shards.
+    """
+    classify = _classifier(model, preprocess, manifest)
+    feature_of = {input: name for name, input in preprocess.input_names.items()}
+    serving_default = tf.function(
+        lambda **batch: classify({feature_of[input]: value for input, value in batch.items()})
+    ).get_concrete_function(
+        **{input: tf.TensorSpec([None, *shape], dtype, input) for input, (shape, dtype) in preprocess.stored.items()}
     )
     serialized = tf.function(
-        lambda examples: classify(parse_batch(examples, manifest.features, names))
+        lambda examples: classify(parse_batch(examples, manifest.features, preprocess.names))
     ).get_concrete_function(examples=tf.TensorSpec([None], tf.string, "examples"))
 
     # Not keras.export.ExportArchive: it writes every weight twice.
     module = tf.Module()
-    module.model = model  # what the signatures use must hang on the module: variables, lookup tables
+    module.model, module.preprocess = model, preprocess  # what the signatures use must hang on it: variables, tables
     tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: serving_default, SERIALIZED: serialized})
-    return {}
 
 
 def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
@@ -56,18 +70,22 @@ def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
     # Whoever serves wants float32; the parity check says what the rounding costs.
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
-    model = build_model(run.config.model, manifest)
+    inputs = Preprocess(manifest, run.config.feed).inputs
+    model = build_model(run.config.model, inputs, len(manifest.label_map))
     for variable, value in zip(model.variables, trained.variables, strict=True):
         variable.assign(tf.cast(value.value, variable.dtype))
     return model
 
 
-def _classifier(model: keras.Model, manifest: ShardManifest) -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Returns the function from the model's inputs to the outputs of every signature."""
+def _classifier(
+    model: keras.Model, preprocess: Preprocess, manifest: ShardManifest
+) -> Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]:
+    """Returns the function from features as they are stored to the outputs of every signature."""
     label_map = tf.constant(manifest.label_map)
 
-    def classify(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        probabilities = tf.nn.softmax(model(batch, training=False))
+    def classify(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = preprocess(parsed)
+        probabilities = tf.nn.softmax(model({name: inputs[name] for name in model.input}, training=False))
         classes = tf.argmax(probabilities, axis=1)
         return {"probabilities": probabilities, "class": classes, "label": tf.gather(label_map, classes)}
 

@@ -58,11 +58,9 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
     }
     log = run.logs / "export.log"
     call = partial(launch.call, log=log, hang_timeout_seconds=run.config.distribute.hang_timeout_seconds)
-    call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)})
+    written = call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)})
     parity = call("tasks.export.parity:compare", common)
     files = {str(file.relative_to(incomplete)): file for file in incomplete.rglob("*") if file.is_file()}
-    data = shards.manifest()
-    example = data.features[data.inputs[0]]
     return ExportManifest(
         directory=directory,
         digest=digest_json({name: digest_file(file) for name, file in files.items()}),
@@ -70,7 +68,6 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         signatures=(SERVING_DEFAULT, SERIALIZED),
         num_parity_examples=parity["num_examples"],
         largest_difference=parity["largest_difference"],
-        label_map=data.label_map,
-        input_shape=example.shape,
-        input_dtype=example.dtype,
+        label_map=shards.manifest().label_map,
+        inputs=written["inputs"],
     )

@@ -11,10 +11,12 @@ import tensorflow as tf
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
-from tasks.feed.parse import parse_batch
+from tasks.feed.parse import parse_batch, stored_shape
+from tasks.feed.preprocess import Preprocess
 from tasks.prepare.manifest import ShardManifest
 
 READ_BUFFER_BYTES = 256 * 1024
+STRING_BYTES = 24  # of a string in a tensor, besides its content; tensorflow/core/platform/tstring.h
 MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hardly mixes them
 
 _Epoch = tuple[int, int, int, np.ndarray]  # its number, the first window, examples to drop in that, blocks [n, 5]
@@ -25,9 +27,9 @@ _Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was 
 class Feed:
     """Global batches of one split, padded to the replicas and cut into one slice for each.
 
-    An element is a dict of one replica's slice: the features by name ([b, ...]), `mask` ([b] bool, False for padding),
-    `first_row` ([] int64, place of its first row in the global batch) and `num_valid` ([] int64, examples in the whole
-    global batch). Replica r takes every element with number r modulo `num_replicas`.
+    An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
+    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch) and `num_valid`
+    ([] int64, examples in the whole global batch). Replica r takes every element with number r modulo `num_replicas`.
     """
 
     def __init__(
@@ -49,16 +51,22 @@ class Feed:
         rounded = math.floor if config.last_batch == "drop" else math.ceil
         self.steps_per_epoch = rounded(self.num_examples / self.global_batch_size)
         self._check(split)
-        self._names = (*manifest.inputs, manifest.target, manifest.id)
+        self._preprocess = Preprocess(manifest, config)
+        self._names = (*self._preprocess.names, manifest.target, manifest.id)
         self._cached = config.cache == "memory" or (
-            config.cache == "auto" and self.decoded_bytes <= config.memory_limit.size_bytes / 2
+            config.cache == "auto" and self.cached_bytes <= config.memory_limit.size_bytes / 2
         )
 
     @property
-    def decoded_bytes(self) -> int:
-        """Size in bytes of the decoded examples of the split, as the cache holds them."""
+    def cached_bytes(self) -> int:
+        """Size in bytes of the split in the cache: its features as they are stored, so that images stay encoded."""
         features = [self._manifest.features[name] for name in self._names]
-        return self.num_examples * sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in features)
+        strings = [feature for feature in features if feature.dtype == "string"]
+        numbers = [feature for feature in features if feature.dtype != "string"]
+        example_bytes = sum(math.prod(stored_shape(f)) * np.dtype(f.dtype).itemsize for f in numbers)
+        # The content of strings is not counted by itself; it is no more than the shards.
+        content_bytes = sum(shard.size_bytes for shard in self._split.shards) if strings else 0
+        return self.num_examples * (example_bytes + len(strings) * STRING_BYTES) + content_bytes
 
     def training(self, start_step: int) -> tf.data.Dataset:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
@@ -141,17 +149,17 @@ class Feed:
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
             return dataset.skip(skip).take(count).batch(self._config.block)
 
-        return read, lambda records: parse_batch(records, self._manifest.features, self._names)
+        return read, lambda records: self._inputs(parse_batch(records, self._manifest.features, self._names))
 
     def _in_memory(self) -> tuple[_Read, _Decode]:
-        """Returns how to get the rows of a block at once, and how to look a batch of rows up in the decoded split."""
+        """Returns how to get the rows of a block at once, and how to look a batch of rows up in the parsed split."""
         table = self._load()
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
             _, _, _, count, row = tf.unstack(block)
             return tf.data.Dataset.from_tensors(tf.range(row, row + count))
 
-        return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
+        return read, lambda rows: self._inputs({name: tf.gather(column, rows) for name, column in table.items()})
 
     def _load(self) -> dict[str, tf.Tensor]:
         files = [str(self._directory / shard.file) for shard in self._split.shards]
@@ -160,6 +168,10 @@ class Feed:
             for records in tf.data.TFRecordDataset(files, buffer_size=READ_BUFFER_BYTES).batch(4096)
         ]
         return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
+
+    def _inputs(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns what a model sees of a batch as it is stored, with label and id."""
+        return self._preprocess(parsed) | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
         """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""

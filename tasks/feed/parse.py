@@ -8,19 +8,32 @@ from tasks.prepare.manifest import Feature
 
 
 def parse_batch(serialized: tf.Tensor, features: Mapping[str, Feature], names: Iterable[str]) -> dict[str, tf.Tensor]:
-    """Returns {name: [b, *shape] in the feature's dtype} of `serialized`: [b] string."""
+    """Returns {name: [b, *stored_shape] in the feature's dtype} of `serialized`: [b] string."""
     wanted = {name: features[name] for name in names}
     parsed = tf.io.parse_example(serialized, {name: _stored(feature) for name, feature in wanted.items()})
     return {name: _decode(parsed[name], feature) for name, feature in wanted.items()}
 
 
+def stored_shape(feature: Feature) -> tuple[int, ...]:
+    """Returns the shape of one value as it is stored: an encoded image or a text is one string, []."""
+    if feature.storage == "bytes_list":
+        return ()
+    shape = tuple(size for size in feature.shape if size is not None)
+    assert len(shape) == len(feature.shape), f"{feature}: only what is stored as bytes may vary in shape"
+    return shape
+
+
 def _stored(feature: Feature) -> tf.io.FixedLenFeature:
-    if feature.storage == "raw_bytes":
-        return tf.io.FixedLenFeature([], tf.string)
-    return tf.io.FixedLenFeature(feature.shape, tf.int64)
+    match feature.storage:
+        case "raw_bytes" | "bytes_list":
+            return tf.io.FixedLenFeature([], tf.string)
+        case "int64_list":
+            return tf.io.FixedLenFeature(stored_shape(feature), tf.int64)
+        case "float_list":
+            return tf.io.FixedLenFeature(stored_shape(feature), tf.float32)
 
 
 def _decode(stored: tf.Tensor, feature: Feature) -> tf.Tensor:
     if feature.storage == "raw_bytes":
-        return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [-1, *feature.shape])
+        return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [-1, *stored_shape(feature)])
     return tf.cast(stored, feature.dtype)

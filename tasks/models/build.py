@@ -4,12 +4,11 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
-from tasks.prepare.manifest import ShardManifest
 from tasks.source_code import source_code_digest
 
 if TYPE_CHECKING:
@@ -28,9 +27,12 @@ REPLICA_DEPENDENT = {
 }
 
 
-def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
-    """Returns the model of `config.build` for the examples of `manifest`, its random layers numbered.
+def build_model(
+    config: ModelConfig, inputs: Mapping[str, tuple[tuple[int, ...], str]], num_classes: int
+) -> "keras.Model":
+    """Returns the model of `config.build`, its random layers numbered.
 
+    `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs.
     Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
     Call it inside the strategy's scope.
     """
@@ -39,17 +41,15 @@ def build_model(config: ModelConfig, manifest: ShardManifest) -> "keras.Model":
     from tasks.models.layers import number_random_layers
 
     build = _import_build(config)
-    features = {name: manifest.features[name] for name in manifest.inputs}
-    inputs = {name: keras.Input(feature.shape, dtype=feature.dtype, name=name) for name, feature in features.items()}
-    num_classes = len(manifest.label_map)
+    tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
     try:
-        inspect.signature(build).bind(inputs, num_classes, **config.args)
+        inspect.signature(build).bind(tensors, num_classes, **config.args)
     except TypeError as error:
         raise ConfigError(
             f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
             "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
         ) from None
-    model = build(inputs, num_classes, **config.args)
+    model = build(tensors, num_classes, **config.args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
     if not isinstance(model.input, dict) or set(model.input) - set(inputs):

@@ -3,6 +3,7 @@
 MLflow keeps this file itself beside the SavedModel, so it needs TensorFlow and nothing of ours.
 """
 
+import base64
 from typing import Any
 
 import mlflow
@@ -21,12 +22,24 @@ class SavedModel(mlflow.pyfunc.PythonModel):
 
     # Without type hints: MLflow would take one for the type of a row, and knows none for a dict of arrays.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Returns {output: [n, ...] array} of {input: [n, ...] array}; text is str, not bytes."""
+        """Returns {output: array [n, ...]} of {input: array}; text is str, an image bytes (in JSON base64)."""
         import tensorflow as tf
 
         _, specs = self._function.structured_input_signature
-        tensors = {name: tf.constant(np.asarray(model_input[name]), spec.dtype) for name, spec in specs.items()}
+        tensors = {name: tf.constant(_stored(model_input[name]), spec.dtype) for name, spec in specs.items()}
         return {name: _plain(output.numpy()) for name, output in self._function(**tensors).items()}
+
+
+def _stored(values: Any) -> np.ndarray:
+    """Returns an input as the SavedModel takes it.
+
+    Text has come as numpy's str, because the model's signature says so. What comes as objects is images: bytes from
+    Python, and from JSON, which has no bytes, base64.
+    """
+    array = np.asarray(values)
+    if array.dtype != object:
+        return array
+    return np.array([base64.b64decode(value) if isinstance(value, str) else value for value in array], object)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

@@ -15,9 +15,10 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 
 from tasks.errors import TrackingError
+from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.report import PREDICTIONS, EvalReport
-from tasks.export.manifest import ExportManifest
-from tasks.prepare.manifest import ShardManifest, Shards
+from tasks.export.manifest import ExportManifest, SignatureInput
+from tasks.prepare.manifest import Shards
 from tasks.promote.record import RegisteredModel
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
@@ -69,7 +70,6 @@ def _find(run: Run, mlflow_run_id: str, digest: str) -> RegisteredModel | None:
 
 def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, exported: ExportManifest) -> None:
     """Logs the model to the MLflow run and registers it."""
-    manifest = shards.manifest()
     mlflow.set_tracking_uri(tracking_uri(run))
     # A model is put into the active experiment, whichever run it is of.
     mlflow.set_experiment(experiment_id=mlflow.get_run(mlflow_run_id).info.experiment_id)
@@ -81,8 +81,8 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
         run_id=mlflow_run_id,
         python_model=str(Path(__file__).with_name("pyfunc_model.py")),
         artifacts={"saved_model": str(exported.directory)},
-        signature=_signature(manifest),
-        input_example=_input_example(manifest, report),
+        signature=_signature(exported),
+        input_example=_input_example(report, exported),
         pip_requirements=[f"{package}=={metadata.version(package)}" for package in _REQUIREMENTS],
         registered_model_name=_registered_name(run),
         tags={
@@ -98,19 +98,33 @@ def _registered_name(run: Run) -> str:
     return run.config.promote.registered_name or run.config.name
 
 
-def _signature(manifest: ShardManifest) -> ModelSignature:
+def _signature(exported: ExportManifest) -> ModelSignature:
     """Returns the types and shapes of the SavedModel's `serving_default`."""
-    features = {name: manifest.features[name] for name in manifest.inputs}
-    inputs = [TensorSpec(np.dtype(feature.dtype), (-1, *feature.shape), name) for name, feature in features.items()]
+    inputs = [TensorSpec(_dtype(input), (-1, *input.shape), name) for name, input in exported.inputs.items()]
     outputs = [
-        TensorSpec(np.dtype("float32"), (-1, len(manifest.label_map)), "probabilities"),
+        TensorSpec(np.dtype("float32"), (-1, len(exported.label_map)), "probabilities"),
         TensorSpec(np.dtype("int64"), (-1,), "class"),
         TensorSpec(np.dtype("str"), (-1,), "label"),
     ]
     return ModelSignature(Schema(inputs), Schema(outputs))
 
 
-def _input_example(manifest: ShardManifest, report: EvalReport) -> dict[str, Any]:
-    """Returns {input: [n, *shape] array} of the real examples that evaluation kept."""
-    with np.load(report.directory / PREDICTIONS) as kept:
-        return {name: kept[f"input/{name}"] for name in manifest.inputs}
+def _input_example(report: EvalReport, exported: ExportManifest) -> dict[str, Any]:
+    """Returns {argument: [n, *shape] array} of the real examples that evaluation kept; text is str, an image bytes."""
+    kept = read_inputs(report.directory / PREDICTIONS)
+    return {
+        name: np.char.decode(kept[input.feature].astype(bytes), "utf-8")
+        if _dtype(input) == np.dtype("str")
+        else kept[input.feature]
+        for name, input in exported.inputs.items()
+    }
+
+
+def _dtype(input: SignatureInput) -> np.dtype[Any]:
+    """Returns the type that MLflow is to know an input by.
+
+    It has none for bytes that survives its JSON: an object may be bytes in Python and is base64 over HTTP.
+    """
+    if input.dtype != "string":
+        return np.dtype(input.dtype)
+    return np.dtype(object) if input.kind == "image" else np.dtype("str")

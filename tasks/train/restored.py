@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 
+from tasks.feed.preprocess import Preprocess
 from tasks.files import verify
 from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest
@@ -21,6 +22,7 @@ def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
     """
     verify(checkpoint)
     set_precision_and_seeds(run.config.train)
-    model = build_model(run.config.model, manifest)
+    inputs = Preprocess(manifest, run.config.feed).inputs
+    model = build_model(run.config.model, inputs, len(manifest.label_map))
     load(checkpoint, model.variables)
     return model

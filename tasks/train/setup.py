@@ -8,6 +8,7 @@ import tensorflow as tf
 from tasks.config import CosineSchedule, TrainConfig
 from tasks.duration import Duration
 from tasks.feed.feed import Feed, evaluation_feed
+from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
@@ -56,8 +57,9 @@ def set_up(run: Run, shards: Shards) -> Setup:
     total_steps = steps(config.train.total)
     schedule = config.train.optimizer.schedule
     warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
+    inputs = Preprocess(manifest, config.feed).inputs
     with strategy.scope():
-        model = build_model(config.model, manifest)
+        model = build_model(config.model, inputs, len(manifest.label_map))
         optimizer = build_optimizer(
             config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
         )

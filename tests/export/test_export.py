@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from tasks.errors import DataError, ExportError
 from tasks.evaluate.report import PREDICTIONS
 from tasks.evaluate.stage import evaluate
-from tasks.export.manifest import EXPORT, ExportManifest
+from tasks.export.manifest import EXPORT, ExportManifest, SignatureInput
 from tasks.export.parity import check
 from tasks.export.stage import export
 from tasks.files import COMPLETED, digest_file, digest_json, verify
@@ -82,7 +82,9 @@ def test_manifest_says_what_the_directory_holds(exported, trained_run):
     assert exported.signatures == ("serving_default", "serialized")
     assert exported.num_parity_examples == 180  # all there are
     assert 0 < exported.largest_difference <= 1e-5  # not bit-equal: other batches, float64 softmax in the report
-    assert (exported.label_map, exported.input_shape, exported.input_dtype) == (tuple("0123456789"), (8, 8, 1), "uint8")
+    assert exported.label_map == tuple("0123456789")
+    image = SignatureInput(feature="image", kind="tensor", shape=(8, 8, 1), dtype="uint8")
+    assert exported.inputs == {"image": image}
 
 
 def test_weights_are_written_once(exported, trained_run):

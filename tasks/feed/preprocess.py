@@ -1,0 +1,199 @@
+"""Preprocess: from features as they are stored to what a model sees, the same in the feed and in the exported model."""
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from tasks.config import FeedConfig
+from tasks.errors import ConfigError
+from tasks.feed.parse import stored_shape
+from tasks.prepare.manifest import Feature, ShardManifest
+
+MAX_VOCABULARY = 1000  # categories with a place of their own, the most frequent ones; the others share one
+PARALLEL_IMAGES = (
+    32  # decoded at once in a batch; all cores of a host, and the rest of a batch waits in its encoded form
+)
+
+# What a feed and a signature have beside the inputs, and TensorFlow's own argument.
+_RESERVED = ("mask", "first_row", "num_valid", "examples", "self")
+
+Signature = dict[str, tuple[tuple[int, ...], str]]
+"""By name: the shape without the batch, and the dtype."""
+
+
+class Preprocess(tf.Module):
+    """Makes a model's inputs of the features of `names`, all of them numbers: no replica ever sees a string.
+
+    - tensor: as it is.
+    - image: decoded and brought to `feed.image_size`, [h, w, c] uint8, 0..255.
+    - text: its UTF-8 bytes, [feed.text_bytes] uint8, cut (even inside a character) or padded with 0.
+    - category: one-hot, [1 + V] float32 over the V most frequent values of the training split; place 0 is for values
+      that are not among them, or missing.
+    - number: [1] float32, less the mean and over the standard deviation of the training split; 0 where missing.
+    - missing: [1] float32, 1 where the value that it stands for is missing, else 0.
+
+    An input is called as its feature, or as nearly so as Keras and TensorFlow allow: see `input_names`. The dtypes do
+    not depend on `train.precision`, because Keras's layers cast what they are given.
+    """
+
+    def __init__(self, manifest: ShardManifest, config: FeedConfig) -> None:
+        """Raises ConfigError if the config does not fit the features."""
+        super().__init__()
+        marks = (manifest.features[name].missing for name in manifest.inputs)
+        self.names = (*manifest.inputs, *dict.fromkeys(mark for mark in marks if mark is not None))
+        """The features that go in: the manifest's inputs, and what marks their missing values."""
+        self.input_names = input_names(self.names, reserved=(*_RESERVED, manifest.target, manifest.id))
+        """The name of each one's input."""
+        self._config = config
+        self._features = {name: manifest.features[name] for name in self.names}
+        self._statistics = manifest.statistics
+        self._vocabularies = {
+            name: tuple(value for value, _ in (manifest.statistics[name].vocabulary or ())[:MAX_VOCABULARY])
+            for name, feature in self._features.items()
+            if feature.kind == "category"
+        }
+        # An attribute, for a SavedModel holds only the tables that hang on its module. TensorFlow has no empty ones.
+        self._tables = {name: _places(values) for name, values in self._vocabularies.items() if values}
+        images = [name for name, feature in self._features.items() if feature.kind == "image"]
+        if images and config.image_size is None:
+            raise ConfigError(
+                f"feed.image_size: must be given, because {images[0]} holds encoded images, each of its own size; "
+                "for example feed.image_size=[224, 224]"
+            )
+
+    @property
+    def stored(self) -> Signature:
+        """What goes in, by the name of the input: the features as they are stored."""
+        return {
+            self.input_names[name]: (stored_shape(feature), feature.dtype) for name, feature in self._features.items()
+        }
+
+    @property
+    def inputs(self) -> Signature:
+        """What comes out: the model's inputs."""
+        return {self.input_names[name]: self._input(name, feature) for name, feature in self._features.items()}
+
+    def __call__(self, parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, of `names` or of more."""
+        return {self.input_names[name]: self._convert(name, parsed) for name in self.names}
+
+    def _input(self, name: str, feature: Feature) -> tuple[tuple[int, ...], str]:
+        match feature.kind:
+            case "image":
+                assert self._config.image_size is not None
+                return (*self._config.image_size, _channels(feature)), "uint8"
+            case "text":
+                return (self._config.text_bytes,), "uint8"
+            case "category":
+                return (1 + len(self._vocabularies[name]),), "float32"
+            case "number" | "missing":
+                return (1,), "float32"
+            case _:
+                return stored_shape(feature), feature.dtype
+
+    def _convert(self, name: str, parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        feature, value = self._features[name], parsed[name]
+        missing = False if feature.missing is None else parsed[feature.missing] == 1
+        match feature.kind:
+            case "image":
+                return self._decode_images(value, channels=_channels(feature))
+            case "text":
+                return tf.ensure_shape(
+                    tf.io.decode_raw(value, tf.uint8, fixed_length=self._config.text_bytes),
+                    [None, self._config.text_bytes],
+                )
+            case "category":
+                return self._one_hot(name, value, missing)
+            case "number":
+                return self._normalise(name, value, missing)
+            case "missing":
+                return tf.cast(value, tf.float32)[:, tf.newaxis]
+            case _:
+                return value
+
+    def _one_hot(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
+        place = tf.zeros_like(values, tf.int64)
+        if name in self._tables:
+            place = tf.where(missing, place, self._tables[name].lookup(values))
+        return tf.one_hot(place, 1 + len(self._vocabularies[name]), dtype=tf.float32)
+
+    def _normalise(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
+        statistics = self._statistics[name]
+        # In float64, or a time of 1.7e9 seconds would have a grain of two minutes before its mean is taken off.
+        number = (tf.cast(values, tf.float64) - (statistics.mean or 0)) / (statistics.std or 1)
+        return tf.cast(tf.where(missing, tf.zeros_like(number), number), tf.float32)[:, tf.newaxis]
+
+    def _decode_images(self, encoded: tf.Tensor, *, channels: int) -> tf.Tensor:
+        assert self._config.image_size is not None
+        height, width = self._config.image_size
+        return tf.map_fn(
+            lambda image: decode_image(image, height=height, width=width, channels=channels),
+            encoded,
+            fn_output_signature=tf.TensorSpec([height, width, channels], tf.uint8),
+            parallel_iterations=PARALLEL_IMAGES,
+        )
+
+
+def decode_image(encoded: tf.Tensor, *, height: int, width: int, channels: int) -> tf.Tensor:
+    """Returns [height, width, channels] uint8 of a JPEG or PNG, which one is decided by content.
+
+    The image is resized, its proportions kept, until it just covers that size (bilinear, with antialiasing), and its
+    middle is taken. One that covers it already is only cut.
+    """
+    image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+    image = tf.ensure_shape(image, [None, None, channels])
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    target = tf.constant([height, width], tf.float32)
+    scale = tf.reduce_max(target / size)
+    corner = tf.floor((tf.round(size * scale) - target) / 2)  # of the middle; whole pixels: a shift blurs nothing
+
+    def cut() -> tf.Tensor:
+        top, left = tf.unstack(tf.cast(corner, tf.int32))
+        return image[top : top + height, left : left + width]
+
+    def resize() -> tf.Tensor:
+        # Not tf.image.resize: this makes only the pixels that stay.
+        pixels = tf.raw_ops.ScaleAndTranslate(
+            images=image[tf.newaxis],
+            size=[height, width],
+            scale=tf.stack([scale, scale]),
+            translation=-corner,
+            kernel_type="triangle",
+            antialias=True,
+        )
+        return tf.saturate_cast(tf.round(pixels[0]), tf.uint8)
+
+    # A cut costs a fifth: images that were resized when they were sharded need no more.
+    return tf.ensure_shape(tf.cond(scale == 1, cut, resize), [height, width, channels])
+
+
+def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, str]:
+    """Returns {feature: input}: names that a Keras input and an argument of a signature can have.
+
+    That is ASCII letters, digits and _, of which the first is a letter: 'petal width (cm)' becomes petal_width_cm. If
+    that is another's name but for capitals, one of the `reserved` or a word of Python, it is numbered: class_2.
+    """
+    found: dict[str, str] = {}
+    taken = {word.lower() for word in (*reserved, *keyword.kwlist)}  # TensorFlow does not tell X from x
+    fits = re.compile(r"[A-Za-z]\w*", re.ASCII).fullmatch
+    for name in sorted(names, key=lambda name: not fits(name)):  # names that can stay come first
+        plain = name if fits(name) else re.sub(r"[\W_]+", "_", name, flags=re.ASCII).strip("_")
+        plain = plain if fits(plain) else f"x{plain}"
+        numbered = (plain, *(f"{plain}_{number}" for number in range(2, len(taken) + 3)))
+        found[name] = next(candidate for candidate in numbered if candidate.lower() not in taken)
+        taken.add(found[name].lower())
+    return found
+
+
+def _places(values: tuple[str, ...]) -> tf.lookup.StaticHashTable:
+    """Returns the table from the bytes of a value to its place in a one-hot vector: 1.., or 0 for any other value."""
+    keys, places = tf.constant(values), tf.range(1, len(values) + 1, dtype=tf.int64)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, places), default_value=0)
+
+
+def _channels(feature: Feature) -> int:
+    channels = feature.shape[-1]
+    assert channels in (1, 3), f"{feature}: an image is grey or RGB"
+    return channels

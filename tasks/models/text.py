@@ -1,0 +1,43 @@
+"""A convolutional network for short texts, on their bytes: no tokens, any language."""
+
+import keras
+
+from tasks.errors import ConfigError
+from tasks.models.layers import StatelessDropout
+
+NUM_BYTES = 256
+
+
+def build(
+    inputs: dict[str, keras.KerasTensor],
+    num_classes: int,
+    *,
+    width: int = 64,
+    depth: int = 2,
+    kernel: int = 5,
+    dropout: float = 0.1,
+) -> keras.Model:
+    """Returns a model of logits [b, num_classes] for one text: [b, text_bytes] uint8, 0 behind its end.
+
+    Padding counts for nothing: the logits of a text do not depend on feed.text_bytes, as long as it fits. Raises
+    ConfigError if there are other inputs.
+    """
+    if len(inputs) != 1:
+        raise ConfigError(
+            f"model.build={__name__}:build: takes one text, but the data has the inputs {', '.join(inputs)}; name one "
+            "in data.source, or write a model of your own"
+        )
+    [text] = inputs.values()
+    within = keras.ops.expand_dims(keras.ops.cast(text != 0, keras.config.floatx()), -1)  # [b, text_bytes, 1]
+    x = keras.layers.Embedding(NUM_BYTES, width)(text) * within
+    for _ in range(depth):
+        y = keras.layers.Conv1D(width, kernel, padding="same", activation="relu")(x)
+        y = StatelessDropout(dropout)(y)
+        x = keras.layers.LayerNormalization()(x + y) * within  # by position: no other row or replica comes into it
+    mean = keras.ops.sum(x, axis=1) / keras.ops.maximum(keras.ops.sum(within, axis=1), 1)
+    # 0 behind the end is no more than the rest after relu.
+    largest = keras.ops.max(keras.ops.relu(x), axis=1)
+    x = keras.layers.Concatenate()([mean, largest])
+    x = keras.layers.Dense(2 * width, activation="relu")(x)
+    x = StatelessDropout(dropout)(x)
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))

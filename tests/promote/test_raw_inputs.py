@@ -1,0 +1,182 @@
+"""From shards to the registry with a feature of every kind: what is served takes them as they are stored."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from mlflow.models import Model
+
+from tasks.config import build_config
+from tasks.evaluate.inputs import read_inputs
+from tasks.evaluate.report import PREDICTIONS, EvalReport
+from tasks.evaluate.stage import evaluate
+from tasks.export.manifest import ExportManifest, SignatureInput
+from tasks.export.stage import export
+from tasks.prepare.manifest import Shards
+from tasks.promote.record import RegisteredModel
+from tasks.promote.register import register
+from tasks.runs import Run, open_run
+from tasks.track.client import open_client, tracking_uri
+from tasks.track.tracker import tracked
+from tasks.train.stage import train
+from tests.every_kind import make_example, write_every_kind
+
+CONFIG = {
+    "name": "every_kind",
+    "feed": {"global_batch_size": 16, "block": 64, "window": 320, "image_size": [4, 4], "text_bytes": 6},
+    "model": {"build": "tasks.models.tabular:build", "args": {"width": 16}},
+    "train": {"total": "1 epochs", "optimizer": {"learning_rate": 1e-3, "schedule": {"kind": "constant"}}},
+    "distribute": {"kind": "mirrored", "num_replicas": 2},
+}
+
+# What a user of the registry does: MLflow and TensorFlow, nothing of ours; in Python, and as the server gets it.
+STRANGER = """
+import base64, json, sys
+sys.modules["tasks"] = sys.modules["flows"] = None  # an import of them fails
+import mlflow, numpy as np
+from mlflow.models import validate_serving_input
+model = mlflow.pyfunc.load_model(sys.argv[1])
+row = json.load(sys.stdin)
+found = model.predict({
+    "pixels": np.array(row["pixels"], np.uint8),
+    "vector": np.array(row["vector"], np.float32),
+    "photo": np.array([base64.b64decode(row["photo"][0])], object),
+    "comment": np.array(row["comment"]),
+    "colour": np.array(row["colour"]),
+    "weight_g": np.array(row["weight_g"], np.float64),
+    "count": np.array(row["count"], np.int64),
+    "colour_missing": np.array(row["colour_missing"], np.int64),
+    "weight_g_missing": np.array(row["weight_g_missing"], np.int64),
+})
+served = validate_serving_input(sys.argv[1], json.dumps({"inputs": row}))
+print(json.dumps({name: [np.asarray(value).tolist() for value in (found[name], served[name])] for name in found}))
+"""
+
+
+class Registered(NamedTuple):
+    """A run that went all the way."""
+
+    run: Run
+    shards: Shards
+    report: EvalReport
+    exported: ExportManifest
+    model: RegisteredModel
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType) -> Iterator[Registered]:
+    """A run of hand-written shards, trained on two replicas, evaluated, exported and registered."""
+    workspace = tmp_path_factory.mktemp("every-kind")
+    shards = write_every_kind(workspace / "shards", {"train": 150, "validation": 10, "test": 11})
+    config = build_config(CONFIG)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        open_run(workspace, config, data_digest=shards.data_digest, code_digest="c" * 16, fresh=True) as run,
+        tracked(run) as tracker,
+    ):
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        trained = train(run, shards)
+        report = evaluate(run, shards, trained)
+        exported = export(run, shards, trained, report)
+        model = register(run, tracker.mlflow_run_id(), shards, report, exported)
+        yield Registered(run, shards, report, exported, model)
+
+
+def test_the_manifest_names_each_argument_and_its_feature(registered: Registered) -> None:
+    def argument(feature: str, kind: str, dtype: str, shape: tuple[int, ...] = ()) -> SignatureInput:
+        return SignatureInput(feature=feature, kind=kind, shape=shape, dtype=dtype)
+
+    assert registered.exported.inputs == {
+        "pixels": argument("pixels", "tensor", "uint8", (2, 2, 1)),
+        "vector": argument("vector", "tensor", "float32", (3,)),
+        "photo": argument("photo", "image", "string"),
+        "comment": argument("comment", "text", "string"),
+        "colour": argument("colour", "category", "string"),
+        "weight_g": argument("weight (g)", "number", "float64"),
+        "count": argument("count", "number", "int64"),
+        "colour_missing": argument("colour_missing", "missing", "int64"),
+        "weight_g_missing": argument("weight (g)_missing", "missing", "int64"),
+    }
+
+
+def test_both_signatures_give_what_was_evaluated(registered: Registered) -> None:
+    # The parity check of the export has compared the two on all examples, alone and in batches.
+    assert registered.exported.num_parity_examples == 11
+    assert 0 < registered.exported.largest_difference <= 1e-5
+
+
+def test_evaluation_keeps_the_first_examples_as_they_are_stored(registered: Registered) -> None:
+    kept = read_inputs(registered.report.directory / PREDICTIONS)
+    for row in range(4):
+        example = make_example(160 + row)
+        for name, values in kept.items():
+            assert np.array_equal(values[row], example[name]), name
+
+
+def test_the_signature_of_the_registered_model_is_what_is_sent(registered: Registered) -> None:
+    client = open_client(tracking_uri(registered.run))
+    location = client.get_model_version_download_uri("every_kind", str(registered.model.version))
+    signature = Model.load(location).signature
+    assert {spec.name: (spec.type, spec.shape) for spec in signature.inputs} == {
+        "pixels": (np.dtype("uint8"), (-1, 2, 2, 1)),
+        "vector": (np.dtype("float32"), (-1, 3)),
+        "photo": (np.dtype("object"), (-1,)),
+        "comment": (np.dtype("str"), (-1,)),
+        "colour": (np.dtype("str"), (-1,)),
+        "weight_g": (np.dtype("float64"), (-1,)),
+        "count": (np.dtype("int64"), (-1,)),
+        "colour_missing": (np.dtype("int64"), (-1,)),
+        "weight_g_missing": (np.dtype("int64"), (-1,)),
+    }
+    example = json.loads((Path(location) / "input_example.json").read_text())
+    assert base64.b64decode(example["photo"][0]) == make_example(160)["photo"]
+    assert example["comment"][1].encode() == make_example(161)["comment"]
+
+
+def test_a_stranger_is_answered_as_the_evaluation_was(registered: Registered) -> None:
+    example = make_example(170)
+    row = {name: example[input.feature] for name, input in registered.exported.inputs.items()}
+    plain = {
+        name: value.decode() if isinstance(value, bytes) and name != "photo" else value for name, value in row.items()
+    }
+    plain["photo"] = base64.b64encode(row["photo"]).decode()
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, registered.model.uri],
+        input=json.dumps({name: [np.asarray(value).tolist()] for name, value in plain.items()}),
+        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(registered.run)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    with np.load(registered.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
+        [place] = np.flatnonzero(predictions["ids"] == 170)
+        expected = predictions["probabilities"][place]
+    for probabilities in answers["probabilities"]:
+        np.testing.assert_allclose(probabilities, [expected], rtol=0, atol=1e-5)
+    assert answers["label"][0] == answers["label"][1] == [("no", "yes", "später")[expected.argmax()]]
+
+
+def test_tensorflow_alone_loads_the_model_with_its_tables(registered: Registered) -> None:
+    signature = tf.saved_model.load(str(registered.exported.directory)).signatures["serving_default"]
+    example = make_example(0)
+    row = {name: example[input.feature] for name, input in registered.exported.inputs.items()}
+
+    def ask(colour: str, missing: int) -> list[float]:
+        asked = row | {"colour": colour.encode(), "colour_missing": missing}
+        sent = {name: tf.constant([asked[name]], input.dtype) for name, input in registered.exported.inputs.items()}
+        return signature(**sent)["probabilities"].numpy()[0].tolist()
+
+    assert ask("grün", 0) != ask("red", 0) != ask("never seen", 0)
+    assert ask("never seen", 0) == ask("nor this", 0)
+    assert ask("grün", 1) == ask("", 1)
