@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from tasks.config import DataConfig
+from tasks.download.archive import archive_kind
 from tasks.download.digits import find_digits
 from tasks.download.fingerprint import Fingerprint, fingerprint
 from tasks.download.place import is_url, locate
@@ -62,6 +63,11 @@ def download(config: DataConfig, workspace: Path) -> RawData:
 
 def _local(source: Located, workspace: Path) -> Fingerprint:
     place = locate(source.path)
+    if archive_kind(place.pattern or "") in {"zip", "tar"}:
+        raise ConfigError(
+            f"data.source.path={source.path}: is an archive; write file://{place.directory / str(place.pattern)} "
+            "to have it unpacked into the workspace"
+        )
     found = fingerprint(place.directory, place.pattern, workspace)
     if source.sha256 is not None:
         if len(found.sha256) != 1:

@@ -90,3 +90,9 @@ def test_sha256_of_a_file_on_disk_is_checked(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(b"y")
     with pytest.raises(ConfigError, match=r"is of one file, but .* is 2; leave it out"):
         download(table(f"{tmp_path}/*.csv", sha256=right), tmp_path)
+
+
+def test_archive_on_disk_is_refused_with_the_way_to_have_it_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=f"is an archive; write file://{tmp_path}/a.tar.gz to have it unpacked"):
+        download(table(f"{tmp_path}/a.tar.gz"), tmp_path)
