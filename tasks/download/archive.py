@@ -1,6 +1,7 @@
 """Archive: files out of a .zip, a .tar or a compressed file, never outside their folder and never without a limit."""
 
 import bz2
+import errno
 import gzip
 import hashlib
 import lzma
@@ -63,7 +64,7 @@ def unpack(archive: Path, name: str, directory: Path, *, limit: Size) -> dict[st
     """Returns the sha256 of each file of an archive called `name`, by its path in `directory`, where it now lies.
 
     Links, devices, encrypted files, two files of one name and names that lead out of the directory are refused; rights
-    and owners are not restored. Raises DataError for these and for a damaged archive, TooLarge (a DataError) if what was
+    and owners are not restored. Raises DataError for these and for a damaged archive, TooLarge (a DataError) if what is
     really written grows over `limit` or out of proportion. Then the directory holds a part and is to be deleted.
     """
     unpackers = {"zip": _unpack_zip, "tar": _unpack_tar, "compressed": _unpack_compressed}
@@ -76,7 +77,8 @@ def unpack(archive: Path, name: str, directory: Path, *, limit: Size) -> dict[st
         except _DAMAGED as error:
             raise _damaged(name, error) from error
         except OSError as error:
-            if error.errno is not None:  # the disk's, and not a decompressor's word on its input
+            # A decompressor's word on its input, or a place in the archive that cannot be; all else is the disk's.
+            if error.errno not in (None, errno.EINVAL):
                 raise
             raise _damaged(name, error) from error
     return output.sha256
@@ -160,6 +162,8 @@ def _unpack_zip(archive: Path, name: str, output: _Output) -> None:
                 raise _refused(name, member.orig_filename, "a link or a device")
             if member.flag_bits & 1:
                 raise _refused(name, member.orig_filename, "encrypted")
+            if not member.filename:
+                raise zipfile.BadZipFile("a file without a name")
             if member.is_dir():
                 output.folder(member.orig_filename)
             else:
@@ -188,13 +192,16 @@ def _unpack_tar(archive: Path, name: str, output: _Output) -> None:
         # To tarfile, a cut between two files and a damaged header are ends like any other.
         if stream.last != bytes(tarfile.BLOCKSIZE):
             raise tarfile.ReadError("its end is missing")
-        while rest := stream.read(_CHUNK_BYTES):  # to the checksum of the compression
+        stream.read(_CHUNK_BYTES)  # what fills its last record
+        while rest := stream.read(_CHUNK_BYTES):  # to the checksum of the compression, though not for ever
             output.spend(len(rest))
 
 
 def _unpack_compressed(archive: Path, name: str, output: _Output) -> None:
     openers: dict[str, Callable[[Path], Any]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
     stem, _, suffix = name.rpartition(".")
+    if archive.stat().st_size == 0:  # to gzip that is a file of no bytes
+        raise EOFError("it is empty")
     with openers[suffix.lower()](archive) as stream:
         output.file(stem, stream)
 

@@ -1,6 +1,7 @@
 """Fetch: remote files to local disk, going on where a cut left them."""
 
 import logging
+import os
 import time
 import urllib.error
 from collections.abc import Callable
@@ -31,6 +32,7 @@ class PartMark(Record):
     """Without secrets, for a person who looks."""
     size_bytes: int | None
     version: str | None
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ def fetch(url: str, folder: Path, *, sha256: str | None) -> list[Fetched]:
 
     What a former call left there is gone on with if the server can and the file is still the same, or sha256 will tell.
     Tries again after errors of the network, up to TRIES times in a row without progress, then raises DataError and
-    keeps what is there. Raises DataError at once if a file is not there, is refused or has another sha256 than it should,
-    ConfigError if the URL cannot be right.
+    keeps what is there. Raises DataError at once if a file is not there, is refused or has another sha256 than it
+    should, ConfigError if the URL cannot be right.
     """
     where = hide_secrets(url)
     remote = _with_retries(where, lambda: connect(url), lambda: 0)
@@ -91,7 +93,7 @@ def _fetch_file(remote: Remote, one: Fetched, where: str, advance: Advance, *, r
 def _try(remote: Remote, one: Fetched, where: str, advance: Advance, *, resume_anyway: bool) -> None:
     part, mark = one.file, _read_mark(one.file)
     size = _size(part)
-    if mark is not None and part.exists() and size == mark.size_bytes:
+    if mark is not None and mark.complete and part.exists() and mark.size_bytes in (None, size):
         return
     version = mark.version if mark is not None else None
     # Without a version two halves might be of two files, and only a sha256 would tell.
@@ -99,6 +101,7 @@ def _try(remote: Remote, one: Fetched, where: str, advance: Advance, *, resume_a
     try:
         with remote.open(one.name, start=start, version=version) as opened:
             _take(opened, part, mark, where, advance)
+        _write_mark(part, where, opened, complete=True)  # now that the other side did not change to the end
     except urllib.error.HTTPError as error:
         if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
@@ -117,17 +120,17 @@ def _take(opened: Opened, part: Path, mark: PartMark | None, where: str, advance
         logger.info("download: %s: going on after %d bytes", where, opened.start)
     else:
         part.unlink(missing_ok=True)  # before the mark, which must not describe another file's bytes
-        PartMark(url=where, size_bytes=opened.size_bytes, version=opened.version).write(_mark_of(part))
+        _write_mark(part, where, opened, complete=False)
     with open(part, "ab") as file:
         while chunk := opened.stream.read(_CHUNK_BYTES):
             file.write(chunk)
             advance(file.tell(), opened.size_bytes)
+        os.fsync(file.fileno())  # before a mark says that it is complete
     size = _size(part)
     if opened.size_bytes is None:
         logger.warning(
             "download: %s: the server names no length, so that only data.source.sha256 would show a cut", where
         )
-        PartMark(url=where, size_bytes=size, version=opened.version).write(_mark_of(part))
     elif size != opened.size_bytes:
         raise ConnectionError(f"cut after {size} of {opened.size_bytes} bytes")
 
@@ -165,6 +168,11 @@ def _after(done_bytes: int, advance: Advance, *, only: bool) -> Advance:
 
 def _mark_of(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
+
+
+def _write_mark(part: Path, where: str, opened: Opened, *, complete: bool) -> None:
+    mark = PartMark(url=where, size_bytes=opened.size_bytes, version=opened.version, complete=complete)
+    mark.write(_mark_of(part))
 
 
 def _read_mark(part: Path) -> PartMark | None:

@@ -90,7 +90,7 @@ class _Http:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self.names = (safe_name(unquote(parts.path).rpartition("/")[2], hide_secrets(url)) or "data",)
+        self.names: tuple[str, ...] = (safe_name(unquote(parts.path).rpartition("/")[2], hide_secrets(url)) or "data",)
         user, at, host = parts.netloc.rpartition("@")
         path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
         self._url = urlunsplit((parts.scheme, host, path, quote(parts.query, safe="/?%:@!$&'()*+,;=~[]"), ""))

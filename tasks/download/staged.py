@@ -13,7 +13,7 @@ from tasks.download.fingerprint import fingerprint
 from tasks.download.listing import list_files
 from tasks.download.record import RawData
 from tasks.errors import DataError
-from tasks.files import Receipt, atomic_directory, digest_json, lock, read_receipts
+from tasks.files import Receipt, atomic_directory, digest_file, digest_json, lock, read_receipts
 from tasks.size import Size
 from tasks.sources import Located
 
@@ -93,7 +93,6 @@ def _stage(source: Located, directory: Path) -> None:
     """Writes the directory; what was fetched stays if it cannot be finished for a reason that may pass."""
     work = directory.parent / ".fetching" / directory.name
     fetched = fetch(source.path, work / "files", sha256=source.sha256)
-    files, sha256 = {one.name: one.file for one in fetched}, {}
     if len(fetched) == 1 and archive_kind(fetched[0].name) is not None:
         try:
             files, sha256 = _unpack(fetched[0], work / "unpacked", source.max_unpacked)
@@ -102,6 +101,10 @@ def _stage(source: Located, directory: Path) -> None:
         except DataError:  # another fetch may bring a better one
             fetched[0].remove()
             raise
+    else:
+        files = {one.name: one.file for one in fetched}
+        # Now, because an interruption below costs what was fetched.
+        sha256 = {one.name: source.sha256 or digest_file(one.file) for one in fetched}
     with atomic_directory(directory, digests=sha256) as incomplete:
         for name, file in files.items():
             (incomplete / name).parent.mkdir(parents=True, exist_ok=True)
