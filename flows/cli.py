@@ -138,7 +138,9 @@ def prepare(
 
     resolved = load_config(config, overrides)
     if verify or repair:
-        found = verify_shards(resolved.name, resolved.data, source_digest(resolved.data), workspace_of())
+        found = verify_shards(
+            resolved.name, resolved.data, source_digest(resolved.data, workspace_of()), workspace_of()
+        )
         if not repair:
             display.verification(found, json=json)
             sys.exit(FAILED if found.damages else 0)

@@ -20,8 +20,8 @@ class Located(Section):
     """What every source of files has: a place on disk or on a server."""
 
     path: str
-    """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package; or a
-    URL (https, s3, gs, file) that download fetches."""
+    """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package;
+    or a URL (https, s3, gs, file) that download fetches."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """sha256 that the fetched file must have; default: not checked."""
     max_unpacked: Size = Size("200 GB")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 
 from tasks.download.archive import safe_name
 from tasks.download.listing import is_junk

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.config import DataConfig
+from tasks.download.fingerprint import Fingerprint, assert_unchanged, fingerprint
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import damages, digest_json, lock, read_receipts, verify
@@ -43,7 +44,7 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     """
     directory, digest = _place(name, config, raw.digest, workspace)
     with lock(workspace / "data" / f".{digest}.lock"):
-        state = _make_whole(directory, name, config, raw, digest)
+        state = _make_whole(directory, name, config, raw, digest, workspace)
     shards = _shards(directory, digest, reused=state == REUSED)
     logger.info("prepare: %d shards in %s, %s", shards.num_shards, directory, state)
     return shards
@@ -79,38 +80,57 @@ def _require(directory: Path) -> None:
         raise DataError(f"{directory}: no shards for this config; write them with `millstream prepare`")
 
 
-def _make_whole(directory: Path, name: str, config: DataConfig, raw: RawData, digest: str) -> str:
+def _make_whole(
+    directory: Path, name: str, config: DataConfig, raw: RawData, digest: str, workspace: Path
+) -> str:
     """Writes what the directory lacks, and returns in words what that was."""
     try:
         damaged = find_damages(directory)
     except DataError as error:
         if directory.parent.exists():  # somebody began to write: it is said why that is not enough
             logger.warning("%s; doing so now", error)
-        with _planned(directory, name, config, raw, digest) as plan:
+        with _planned(directory, name, config, raw, digest, workspace) as plan:
             write_directory(directory, plan)
         return "written"
     if not damaged:
         return REUSED
     for file, damage in damaged.items():
         logger.warning("%s: %s; mending it now", directory / file, damage)
-    with _planned(directory, name, config, raw, digest) as plan:
+    with _planned(directory, name, config, raw, digest, workspace) as plan:
         repair_directory(directory, plan, damaged)
     return f"{len(damaged)} file(s) mended"
 
 
 @contextmanager
-def _planned(directory: Path, name: str, config: DataConfig, raw: RawData, digest: str) -> Iterator[DirectoryPlan]:
+def _planned(
+    directory: Path, name: str, config: DataConfig, raw: RawData, digest: str, workspace: Path
+) -> Iterator[DirectoryPlan]:
     """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block."""
-    if raw.fetched:
-        verify(raw.directory)  # the digest of the shards vouches for it
+    before = _before_reading(raw, workspace)
     folder = directory.with_name(f"{directory.name}.scan")
     shutil.rmtree(folder, ignore_errors=True)  # a killed process's
     folder.mkdir(parents=True)
     try:
         scanned = scan(open_source(config, raw), folder, seed=config.seed, max_bad_fraction=config.max_bad_fraction)
+        if before is not None:
+            assert_unchanged(before)
         yield plan_directory(name, config, scanned, data_digest=digest, source_digest=raw.digest)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _before_reading(raw: RawData, workspace: Path) -> Fingerprint | None:
+    """Returns what a user's own files must still be after they were read; None for ours.
+
+    Raises DataError if they are not those that the digest of the shards vouches for.
+    """
+    if raw.fetched:
+        verify(raw.directory)
+        return None
+    before = fingerprint(raw.directory, raw.pattern, workspace)
+    if before.digest != raw.digest:
+        raise DataError(f"{raw.directory}: has changed since this command began; give it again")
+    return before
 
 
 def _shards(directory: Path, digest: str, *, reused: bool) -> Shards:
