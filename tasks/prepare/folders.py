@@ -2,15 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
+from tasks.prepare.manifest import BadExample
+from tasks.prepare.source import Batch, Column
 from tasks.sources import ImageFolderSource, TextFolderSource
-from tasks.splits import SPLITS, FileSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
+from tasks.splits import SPLITS, FileSplits, FractionSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
 
+BATCH_BYTES = 16_000_000
 NUM_NAMED = 10  # files or folders that a message names before it only counts
 _SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
 
@@ -35,6 +42,8 @@ class FolderPlan:
 
     files: tuple[FolderFile, ...]
     label_map: tuple[str, ...]
+    has_split_by: bool
+    """False for fraction, which goes by the key."""
     notes: tuple[str, ...]
 
 
@@ -83,7 +92,7 @@ def plan_folders(
         notes += (f"{count(len(folders), 'folder')} without a file: no class, left out ({some(folders)})",)
     if unseen := [name for name in label_map if name not in found]:
         notes += (f"{count(len(unseen), 'class', 'classes')} of data.source.classes without a file ({some(unseen)})",)
-    return FolderPlan(planned, label_map, notes)
+    return FolderPlan(planned, label_map, not isinstance(config.splits, FractionSplits), notes)
 
 
 def empty_folders(directory: Path, files: Iterable[str], config: DataConfig) -> list[str]:
@@ -101,6 +110,60 @@ def empty_folders(directory: Path, files: Iterable[str], config: DataConfig) -> 
 def class_folder(file: str, config: DataConfig) -> str:
     """Returns the class folder of a file as it is in the path: `cat`, or `train/cat` with official splits."""
     return "/".join(file.split("/")[:-1][: _depth(config)])
+
+
+def batches(
+    plan: FolderPlan,
+    name: str,
+    values: Iterable[bytes | str],
+    as_column: Callable[[list[bytes]], Column] = lambda values: values,
+) -> Iterator[Batch]:
+    """Yields the files of a plan as batches of one feature, about 16 MB at once, cut alike every time.
+
+    `values`: of each file that the plan does not call bad, its bytes or why there are none (str).
+    """
+    remaining = iter(values)
+    rows: list[int] = []
+    good: list[bytes] = []
+    bad: list[BadExample] = []
+    size_bytes = 0
+
+    def batch() -> Batch:
+        files = [plan.files[row] for row in rows]
+        split_by = [file.split_by for file in files if file.split_by is not None]
+        return Batch(
+            rows=np.array(rows, np.int64),
+            keys=[file.path for file in files],
+            labels=np.array([file.label for file in files], np.int64),
+            columns={name: as_column(good)},
+            split_by=split_by if plan.has_split_by else None,
+            bad=tuple(bad),
+        )
+
+    for row, file in enumerate(plan.files):
+        value = file.bad or next(remaining)
+        if isinstance(value, str):
+            bad.append(BadExample(path=file.path, reason=value))
+            continue
+        rows.append(row)
+        good.append(value)
+        size_bytes += len(value)
+        if size_bytes >= BATCH_BYTES:
+            yield batch()
+            rows, good, bad, size_bytes = [], [], [], 0
+    if rows or bad:
+        yield batch()
+    assert next(remaining, None) is None  # and what comes after the last file is done
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """Yields an open file; raises DataError if it cannot be opened or read: of that no example is to blame."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); mend or remove it, and run again") from error
 
 
 def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:

@@ -71,7 +71,8 @@ def prepare_image(data: bytes, source: ImageFolderSource) -> StoredImage | str:
     scaled and rounded, transparency is put on white, CMYK converted without a profile, of several frames or pages the
     first is taken. Colour profiles change no value. A YCbCr JPEG's grey is its own luminance, of others ITU-R 601.
 
-    `encoded` keeps the file if TensorFlow's decoders would show these very pixels; any other becomes a PNG. Resizing is antialiased bicubic, up or down; `raw` takes the square in the middle.
+    `encoded` keeps the file if TensorFlow's decoders would show these very pixels; any other becomes a PNG. Resizing is
+    antialiased bicubic, up or down; `raw` takes the square in the middle.
 
     Nothing is decoded that has more than `max_pixels`, and nothing half: a damaged file is never filled up. (A JPEG has
     no checksum: lost or foreign pieces are found, a single changed bit is found only if it upsets what follows.)
