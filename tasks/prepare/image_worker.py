@@ -25,6 +25,9 @@ from tasks.sources import ImageFolderSource
 
 IN_FLIGHT = 4  # images a worker that are decoded or wait for their turn; bounds the memory
 
+# For glibc: not to give the pixels of each image back to the kernel, whose page faults take a quarter of the time.
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+
 
 def prepare_files(
     files: Sequence[Path], source: ImageFolderSource, num_workers: int
@@ -74,12 +77,13 @@ class ImageWorker:
     def __init__(self, source: ImageFolderSource) -> None:
         self._connection, theirs = Pipe()
         root = str(Path(__file__).parents[2])
+        python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with theirs:
             self._process = subprocess.Popen(
                 # -P: a `tasks` in the present folder must not take the place of ours.
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), source.model_dump_json()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))},
+                env={**os.environ, **_KEEP_MEMORY, "PYTHONPATH": python_path},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # a Ctrl-C in the terminal must reach this process only, which ends the worker
             )
