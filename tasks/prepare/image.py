@@ -18,6 +18,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 # Fewer levels write faster and larger: on photographs 4 is as small as the default of 6, in two thirds of its time.
 _PNG_LEVEL = 4
 
+_PNG_END = b"IEND\xaeB`\x82"
 _MAGIC = {
     "JPEG": rb"\xff\xd8\xff",
     "PNG": rb"\x89PNG",
@@ -47,6 +48,9 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 """What makes an image upright, by its EXIF orientation."""
+
+# Tags of a TIFF.
+_BITS, _PHOTOMETRIC, _PLANAR, _TILE_WIDTH, _TILE_LENGTH = 258, 262, 284, 322, 323
 
 _TURNED = "turned as their EXIF orientation says"
 
@@ -132,12 +136,15 @@ def _open(data: bytes) -> ImageFile.ImageFile:
 
 
 def _check_header(image: ImageFile.ImageFile, source: ImageFolderSource) -> None:
+    """Raises _UnusableError if an image is too large to be decoded, or is one that Pillow would decode inexactly."""
     _check_size(*image.size, source)
-    if image.format == "TIFF":
-        tile_width, tile_height = (getattr(image, "tag_v2").get(tag, 1) for tag in (322, 323))  # noqa: B009
-        # A tile is decoded whole, however small the image is that it is cut to.
-        if tile_width * tile_height > max(source.max_pixels, 2**20):
-            raise _UnusableError(f"has tiles of {tile_width} x {tile_height} pixels, over data.source.max_pixels")
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    tile_width, tile_height = (tags.get(tag, 1) for tag in (_TILE_WIDTH, _TILE_LENGTH))
+    # A tile is decoded whole, however small the image is that it is cut to.
+    if tile_width * tile_height > max(source.max_pixels, 2**20):
+        raise _UnusableError(f"has tiles of {tile_width} x {tile_height} pixels, over data.source.max_pixels")
+    if len(bits := tags.get(_BITS, ())) > 1 and max(bits) > 8 and tags.get(_PLANAR) == 2:
+        raise _UnusableError(f"has colours of {max(bits)} bits in planes, which cannot be read exactly")
 
 
 def _check_size(width: int, height: int, source: ImageFolderSource, when: str = "") -> None:
@@ -152,10 +159,12 @@ def _check_size(width: int, height: int, source: ImageFolderSource, when: str = 
 def _orientation(image: Image.Image, remarks: list[str]) -> int:
     """Returns the EXIF orientation, 1 to 8; 1, and says so, if EXIF cannot be read, as viewers do."""
     try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+        exif = dict(image.getexif())
     except Exception:  # noqa: BLE001 - see prepare_image; the pixels are whole, and that is what counts
+        exif = {}
+    if image.info.get("exif") and not exif:
         remarks.append("with EXIF that cannot be read: taken to be upright")
-        return 1
+    orientation = exif.get(ExifTags.Base.Orientation, 1)
     return orientation if orientation in range(1, 9) else 1
 
 
@@ -234,6 +243,8 @@ def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool 
 def _load(data: bytes, image: ImageFile.ImageFile) -> None:
     """Decodes an image; raises what Pillow does, or _UnusableError, if it is damaged."""
     if image.format == "PNG":
+        if _PNG_END not in data:
+            raise _UnusableError("is a damaged PNG (its end is missing)")
         with _open(data) as checked:
             checked.verify()  # of the checksums of all chunks; loading skips those of the pixels
     image.load()
@@ -268,9 +279,9 @@ def _pixels(data: bytes, image: ImageFile.ImageFile, raw_mode: str, remarks: lis
 def _grey_of_16_bits(image: ImageFile.ImageFile) -> Image.Image:
     values = np.asarray(image).astype(np.uint32)
     tags = getattr(image, "tag_v2", {})
-    largest = 2 ** tags.get(258, (16,))[0] - 1  # BitsPerSample of a TIFF: 12 or 16
+    largest = 2 ** tags.get(_BITS, (16,))[0] - 1  # of a TIFF: 12 or 16
     grey = ((values * 255 + largest // 2) // largest).astype(np.uint8)
-    if tags.get(262) == 0:  # PhotometricInterpretation WhiteIsZero
+    if tags.get(_PHOTOMETRIC) == 0:  # white is zero
         grey = 255 - grey
     pixels = Image.fromarray(grey)
     if (transparent := image.info.get("transparency")) is not None:
@@ -283,7 +294,7 @@ def _colours_of_16_bits(data: bytes, image: ImageFile.ImageFile, raw_mode: str) 
 
     Pillow keeps the high bytes only. Read as if the bytes of a value stood the other way round, it keeps the low ones.
     """
-    if not re.fullmatch("LA;16B|(RGB|RGBA|CMYK);16[BLN]", raw_mode) or getattr(image, "tag_v2", {}).get(284) == 2:
+    if not re.fullmatch("LA;16B|(RGB|RGBA|CMYK);16[BLN]", raw_mode):
         raise _UnusableError(f"has colours of 16 bits in a rare layout ({raw_mode}) that cannot be read exactly")
     with _open(data) as other:
         swapped = "RGBA" if raw_mode == "LA;16B" else raw_mode[:-1] + _OTHER_END[raw_mode[-1]]
