@@ -58,9 +58,11 @@ def png(values: NDArray[Any], colour_type: int, depth: int = 8, *chunks: tuple[b
 
 
 def tiff(values: NDArray[Any], order: str, photometric: int, *, bits: int = 16, **more: int) -> bytes:
-    """Returns an uncompressed TIFF of values [H, W, samples]."""
+    """Returns a TIFF of values [H, W, samples]; `more` are tags, t259=8 for one that is deflated."""
     height, width, samples = values.shape
     pixels = values.astype(f"{order}u{(bits + 7) // 8}").tobytes()
+    if more.get("t259") == 8:
+        pixels = zlib.compress(pixels)
     counts = struct.pack(f"{order}{samples}H", *[bits] * samples)
     tags = {256: width, 257: height, 258: bits, 259: 1, 262: photometric, 273: 8, 277: samples, 278: height}
     tags |= {279: len(pixels)} | {int(tag[1:]): value for tag, value in more.items()}
@@ -177,7 +179,7 @@ def test_16_bits_of_grey_are_scaled_and_rounded() -> None:
     values = np.resize(EVERY_16, (3, 16))
     expected = to_8_bits(values)
     files = [png(values[..., None], 0, 16), file_of(values, "TIFF"), file_of(Image.fromarray(values), "PPM")]
-    files += [tiff(values[..., None], order, 1) for order in "<>"]
+    files += [tiff(values[..., None], order, 1, t259=how) for order in "<>" for how in (1, 8)]
     for data in files:
         assert np.array_equal(pixels_of(data, channels=1), expected)
         assert np.array_equal(pixels_of(data)[..., 2], expected)
@@ -187,7 +189,7 @@ def test_16_bits_of_grey_are_scaled_and_rounded() -> None:
 
 def test_16_bits_of_colour_are_scaled_and_rounded() -> None:
     colours = COLOURS_16[..., :3]
-    for data in (png(colours, 2, 16), *(tiff(colours, order, 2) for order in "<>")):
+    for data in (png(colours, 2, 16), *(tiff(colours, order, 2, t259=how) for order in "<>" for how in (1, 8))):
         assert np.array_equal(pixels_of(data), to_8_bits(colours))
 
 
