@@ -75,8 +75,9 @@ def prepare_image(data: bytes, source: ImageFolderSource) -> StoredImage | str:
     scaled and rounded, transparency is put on white, CMYK converted without a profile, of several frames or pages the
     first is taken. Colour profiles change no value. A YCbCr JPEG's grey is its own luminance, of others ITU-R 601.
 
-    `encoded` keeps the file if TensorFlow's decoders would show these very pixels; any other becomes a PNG. Resizing is
-    antialiased bicubic, up or down; `raw` takes the square in the middle.
+    `encoded` keeps the file if TensorFlow shows these very pixels (decode_png; decode_jpeg with INTEGER_ACCURATE, since
+    its default is up to 21 levels off); any other becomes a PNG. Resizing is antialiased bicubic, up or down; `raw` takes
+    the square in the middle.
 
     Nothing is decoded that has more than `max_pixels`, and nothing half: a damaged file is never filled up. (A JPEG has
     no checksum: lost or foreign pieces are found, a single changed bit is found only if it upsets what follows.)
@@ -112,7 +113,8 @@ def _prepare(data: bytes, source: ImageFolderSource) -> StoredImage:
             orientation = _orientation(image, remarks)
             anew = _why_jpeg_anew(data, image, orientation)
             if source.store == "encoded" and anew is None:
-                _decode_jpeg(data, "GRAY", smallest=True)  # all of it is read, which finds damage, little is computed
+                if _decode_jpeg(data, "GRAY", smallest=True) is None:  # reads all, which finds damage; computes little
+                    image.load()
                 return StoredImage(data, tuple(remarks))
             pixels = _jpeg_pixels(data, image, source)
         else:
@@ -225,11 +227,19 @@ def _jpeg_pixels(data: bytes, image: ImageFile.ImageFile, source: ImageFolderSou
     grey = image.mode == "L" or (source.channels == 1 and not _is_rgb_jpeg(image))
     # Twice is enough for the filter of the resizing that follows, as in Pillow's thumbnail.
     pixels = _decode_jpeg(data, "GRAY" if grey else "RGB", min_side=2 * (source.short_side or 0))
+    if pixels is None:
+        if grey:
+            image.draft("L", None)
+        image.load()
+        return image
     return Image.fromarray(pixels[..., 0] if grey else pixels)
 
 
-def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool = False) -> NDArray[np.uint8]:
-    """Returns the pixels; raises _UnusableError if libjpeg warns that something is lost, where Pillow would go on."""
+def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool = False) -> NDArray[np.uint8] | None:
+    """Returns the pixels [H, W, C]; None if TurboJPEG does not know the layout of the colours, but libjpeg may.
+
+    Raises _UnusableError if libjpeg warns that something is lost, where Pillow would go on.
+    """
     min_side, min_factor = (1, 8) if smallest else (min_side, 1)
     options = {"colorspace": colour, "min_height": min_side, "min_width": min_side, "min_factor": min_factor}
     try:
@@ -237,6 +247,8 @@ def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool 
     except ValueError as error:
         if re.match("Corrupt JPEG data|Premature end", str(error)):
             raise _UnusableError(f"is a damaged JPEG ({error})") from None
+        if "subsampling" in str(error):
+            return None
         return simplejpeg.decode_jpeg(data, **options, strict=False)  # libjpeg's other warnings lose nothing
 
 

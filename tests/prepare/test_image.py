@@ -175,6 +175,20 @@ def test_a_jpeg_in_rgb_has_its_own_colours() -> None:
     assert stored(data).remarks == ("of JPEG in RGB: stored anew, as PNG without loss",)
 
 
+def test_a_jpeg_of_rare_subsampling_is_read() -> None:
+    data = bytearray(file_of(np.full((16, 16, 3), 128, np.uint8), "JPEG"))
+    frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+    assert data[frame + 10 : frame + 19] == bytes([1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1])
+    data[frame + 14] = 0x21  # Cb in half height only: one more block
+    # Four blocks of Y without any change (001010), three of Cb and Cr (0000), and ones to fill the byte.
+    bits = "001010" * 4 + "0000" * 3 + "1111"
+    data[scan + 14 :] = int(bits, 2).to_bytes(5) + b"\xff\xd9"
+    kept = stored(bytes(data))
+    assert kept == StoredImage(bytes(data), ())
+    for fields in ({"channels": 1}, {"channels": 3}):
+        assert (pixels_of(bytes(data), store="png", **fields) == 128).all()
+
+
 def test_16_bits_of_grey_are_scaled_and_rounded() -> None:
     values = np.resize(EVERY_16, (3, 16))
     expected = to_8_bits(values)
