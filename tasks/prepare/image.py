@@ -18,7 +18,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 # Fewer levels write faster and larger: on photographs 4 is as small as the default of 6, in two thirds of its time.
 _PNG_LEVEL = 4
 
-_PNG_END = b"IEND\xaeB`\x82"
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _MAGIC = {
     "JPEG": rb"\xff\xd8\xff",
     "PNG": rb"\x89PNG",
@@ -49,6 +49,9 @@ _UPRIGHT = {
 }
 """What makes an image upright, by its EXIF orientation."""
 
+# A layout that TurboJPEG does not know but libjpeg does, and those of libjpeg's warnings that lose no pixel.
+_PILLOW_KNOWS_BETTER = "subsampling|bad ICC|unknown JFIF revision|Unknown Adobe|Invalid SOS parameters for sequential"
+
 # Tags of a TIFF.
 _BITS, _PHOTOMETRIC, _PLANAR, _TILE_WIDTH, _TILE_LENGTH = 258, 262, 284, 322, 323
 
@@ -75,9 +78,9 @@ def prepare_image(data: bytes, source: ImageFolderSource) -> StoredImage | str:
     scaled and rounded, transparency is put on white, CMYK converted without a profile, of several frames or pages the
     first is taken. Colour profiles change no value. A YCbCr JPEG's grey is its own luminance, of others ITU-R 601.
 
-    `encoded` keeps the file if TensorFlow shows these very pixels (decode_png; decode_jpeg with INTEGER_ACCURATE, since
-    its default is up to 21 levels off); any other becomes a PNG. Resizing is antialiased bicubic, up or down; `raw` takes
-    the square in the middle.
+    `encoded` keeps the file if TensorFlow shows these very pixels by decode_png, or by decode_jpeg with INTEGER_ACCURATE
+    (its default is up to 21 levels off); any other becomes a PNG. Resizing is antialiased bicubic, up or down; `raw`
+    takes the square in the middle.
 
     Nothing is decoded that has more than `max_pixels`, and nothing half: a damaged file is never filled up. (A JPEG has
     no checksum: lost or foreign pieces are found, a single changed bit is found only if it upsets what follows.)
@@ -236,20 +239,18 @@ def _jpeg_pixels(data: bytes, image: ImageFile.ImageFile, source: ImageFolderSou
 
 
 def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool = False) -> NDArray[np.uint8] | None:
-    """Returns the pixels [H, W, C]; None if TurboJPEG does not know the layout of the colours, but libjpeg may.
+    """Returns the pixels [H, W, C]; None if Pillow is to decode them.
 
-    Raises _UnusableError if libjpeg warns that something is lost, where Pillow would go on.
+    Raises _UnusableError not only for what ends libjpeg, but if it warns that something is lost, where Pillow goes on.
     """
     min_side, min_factor = (1, 8) if smallest else (min_side, 1)
     options = {"colorspace": colour, "min_height": min_side, "min_width": min_side, "min_factor": min_factor}
     try:
         return simplejpeg.decode_jpeg(data, **options, strict=True)
     except ValueError as error:
-        if re.match("Corrupt JPEG data|Premature end", str(error)):
-            raise _UnusableError(f"is a damaged JPEG ({error})") from None
-        if "subsampling" in str(error):
+        if re.search(_PILLOW_KNOWS_BETTER, str(error)):
             return None
-        return simplejpeg.decode_jpeg(data, **options, strict=False)  # libjpeg's other warnings lose nothing
+        raise _UnusableError(f"is a damaged JPEG ({error})") from None
 
 
 def _load(data: bytes, image: ImageFile.ImageFile) -> None:

@@ -189,6 +189,12 @@ def test_a_jpeg_of_rare_subsampling_is_read() -> None:
         assert (pixels_of(bytes(data), store="png", **fields) == 128).all()
 
 
+def test_what_libjpeg_only_wonders_about_makes_no_jpeg_bad() -> None:
+    data = bytearray(file_of(PHOTO, "JPEG"))
+    data[data.index(b"JFIF") + 5] = 9  # its revision
+    assert stored(bytes(data)) == StoredImage(bytes(data), ())
+
+
 def test_16_bits_of_grey_are_scaled_and_rounded() -> None:
     values = np.resize(EVERY_16, (3, 16))
     expected = to_8_bits(values)

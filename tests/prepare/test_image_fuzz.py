@@ -1,10 +1,11 @@
-"""Images of any kind, whole and damaged: a reason or right pixels, which TensorFlow sees too."""
+"""Images of any kind, whole and damaged: a reason, or right pixels, which TensorFlow sees too."""
 
 import io
 import itertools
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,11 @@ def test_tensorflow_sees_the_pixels_that_the_file_means(tmp_path: Path) -> None:
                 assert isinstance(found, StoredImage), (form, mode, found)
                 files.append((form, mode, channels, data))
                 stored.append((found.data, channels))
+    for form, mode, channels, data in damaged(400):
+        found = prepare_image(data, ImageFolderSource(path="unused", channels=channels))
+        if isinstance(found, StoredImage):
+            files.append((form, mode, channels, found.data))
+            stored.append((found.data, channels))
     with open(tmp_path / "images", "wb") as file:
         pickle.dump(stored, file)
     arguments = [str(tmp_path / name) for name in ("images", "pixels")]
@@ -135,6 +141,17 @@ def test_tensorflow_sees_the_pixels_that_the_file_means(tmp_path: Path) -> None:
         assert pixels.shape == (*meant.shape[:2], channels), (form, mode)
         assert np.array_equal(pixels, meant), (form, mode, channels)
     assert sum(kept == data for (*_, data), (kept, _) in zip(files, stored, strict=True)) > 20
+
+
+def damaged(number: int) -> Iterator[tuple[str, str, int, bytes]]:
+    """Yields JPEGs and PNGs of which some bytes, most of them in the header, were changed."""
+    rng = np.random.default_rng(11)
+    for seed in range(number):
+        form, mode = (("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "P"))[seed % 3]
+        data = bytearray(encode(form, image(mode, 20, 30, seed)))
+        for _ in range(1 + seed % 3):
+            data[rng.integers(len(data) if seed % 2 else 640)] = rng.integers(256)
+        yield form, mode, (1, 3)[seed // 3 % 2], bytes(data)
 
 
 def turned(orientation: int) -> Image.Exif:
