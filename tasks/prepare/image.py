@@ -78,7 +78,7 @@ def prepare_image(data: bytes, source: ImageFolderSource) -> StoredImage | str:
     scaled and rounded, transparency is put on white, CMYK converted without a profile, of several frames or pages the
     first is taken. Colour profiles change no value. A YCbCr JPEG's grey is its own luminance, of others ITU-R 601.
 
-    `encoded` keeps the file if TensorFlow shows these very pixels by decode_png, or by decode_jpeg with INTEGER_ACCURATE
+    `encoded` keeps the file if TensorFlow shows these very pixels by decode_png, or decode_jpeg with INTEGER_ACCURATE
     (its default is up to 21 levels off); any other becomes a PNG. Resizing is antialiased bicubic, up or down; `raw`
     takes the square in the middle.
 

@@ -150,7 +150,7 @@ def damaged(number: int) -> Iterator[tuple[str, str, int, bytes]]:
         form, mode = (("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "P"))[seed % 3]
         data = bytearray(encode(form, image(mode, 20, 30, seed)))
         for _ in range(1 + seed % 3):
-            data[rng.integers(len(data) if seed % 2 else 640)] = rng.integers(256)
+            data[rng.integers(min(len(data), 640))] = rng.integers(256)
         yield form, mode, (1, 3)[seed // 3 % 2], bytes(data)
 
 
