@@ -72,8 +72,8 @@ class ImageFolderSource(Located):
     """Quality of JPEG."""
     channels: Literal[1, 3] = 3
     """1: grey, 3: RGB."""
-    max_pixels: int = Field(50_000_000, ge=1)
-    """Most pixels of an image, read from its header; a larger one is bad and never decoded."""
+    max_pixels: int = Field(50_000_000, ge=1, le=178_956_970)
+    """Most pixels of an image, by its header; a larger one is bad and never decoded. At most what Pillow allows."""
     num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Processes that decode; auto: one a core."""
 

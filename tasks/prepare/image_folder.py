@@ -1,0 +1,96 @@
+"""ImageFolder: the source of class folders of images."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from tasks.config import DataConfig
+from tasks.prepare.folders import FolderPlan, Outcome, batches, class_folder, empty_folders, open_file, plan_folders
+from tasks.prepare.image import looks_like_image
+from tasks.prepare.image_worker import prepare_files
+from tasks.prepare.manifest import Feature
+from tasks.prepare.source import Batch, Column, Source, SourceSchema
+from tasks.sources import ImageFolderSource
+
+NAME = "image"
+_ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".ppm", ".pgm")
+
+
+def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str]) -> Source:
+    """Returns the images of `files`, which lie below `directory`, as the examples of a source, in their order.
+
+    One feature, `image`: encoded bytes, or for store: raw uint8 [short_side, short_side, channels]. A folder is a class
+    if a file in it looks like an image by its name or its first bytes. Raises what `plan_folders` does; `read` raises
+    DataError if a file is unreadable or a worker dies of it. The notes are complete once it has read all.
+    """
+    unusable = _folders_without_images(config, directory, files)
+    plan = plan_folders(files, config, unusable=unusable, empty=empty_folders(directory, files, config))
+    assert isinstance(config.source, ImageFolderSource)
+    return _ImageFolder(config.source, directory, plan)
+
+
+class _ImageFolder:
+    """The source; `notes` are those of the plan, and then what was found in the images."""
+
+    def __init__(self, source: ImageFolderSource, directory: Path, plan: FolderPlan) -> None:
+        self._source, self._directory, self._plan = source, directory, plan
+        self.schema = SourceSchema({NAME: _feature(source)}, (NAME,), plan.label_map)
+        self.notes = plan.notes
+
+    def read(self) -> Iterator[Batch]:
+        """Yields the images, about 16 MB of them at once."""
+        outcome = Outcome()
+        yield from batches(self._plan, NAME, self._prepared(outcome), self._column)
+        self.notes = self._plan.notes + outcome.notes()
+
+    def _prepared(self, outcome: Outcome) -> Iterator[bytes | str]:
+        """Yields the bytes of each usable file's image, or why there are none; counts the remarks."""
+        files = [file.path for file in self._plan.files if file.bad is None]
+        paths = [self._directory / file for file in files]
+        with closing(prepare_files(paths, self._source, _num_workers(self._source))) as images:
+            for file, image in zip(files, images, strict=True):
+                if isinstance(image, str):
+                    yield image
+                    continue
+                for remark in image.remarks:
+                    outcome.add(remark, file)
+                yield image.data
+
+    def _column(self, images: list[bytes]) -> Column:
+        if self._source.store != "raw":
+            return images
+        side = self._source.short_side
+        assert side is not None  # the config sees to it
+        return np.frombuffer(b"".join(images), np.uint8).reshape(len(images), side, side, self._source.channels)
+
+
+def _feature(source: ImageFolderSource) -> Feature:
+    if source.store == "raw":
+        shape = (source.short_side, source.short_side, source.channels)
+        return Feature(kind="tensor", shape=shape, dtype="uint8", storage="raw_bytes")
+    return Feature(kind="image", shape=(None, None, source.channels), dtype="string", storage="bytes_list")
+
+
+def _num_workers(source: ImageFolderSource) -> int:
+    return len(os.sched_getaffinity(0)) if source.num_workers == "auto" else source.num_workers
+
+
+def _folders_without_images(config: DataConfig, directory: Path, files: Sequence[str]) -> set[str]:
+    """Returns the class folders in which no file is named or begins like an image: no class, and no mistake of one."""
+    candidates: set[str] = set()
+    found: set[str] = set()
+    for file in files:
+        folder = class_folder(file, config)
+        if folder not in found:
+            candidates.add(folder)
+            if file.casefold().endswith(_ENDINGS) or _begins_like_image(directory / file):
+                found.add(folder)
+    return candidates - found
+
+
+def _begins_like_image(path: Path) -> bool:
+    with open_file(path) as file:
+        return looks_like_image(file.read(32))
