@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from tasks.config import DataConfig
+from tasks.download.listing import natural_key
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.manifest import BadExample
 from tasks.prepare.source import Batch, Column
@@ -164,12 +165,6 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); mend or remove it, and run again") from error
-
-
-def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Returns what sorts names as a person does: '2' before '10', and equal numbers by their digits."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", text)
-    return tuple((0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
 
 
 class Outcome:
