@@ -103,6 +103,22 @@ def download(config: Path, *overrides: Overrides, json: Json = False) -> None:
 
 
 @commands.command
+def inspect(config: Path, *overrides: Overrides, json: Json = False) -> None:
+    """What a source holds and what would be made of it, before any shard is written.
+
+    Example: millstream inspect conf/diamonds.yaml
+    """
+    from tasks.download.download import download
+    from tasks.prepare.inspect import inspect_source
+
+    resolved = load_config(config, overrides)
+    found = inspect_source(resolved.data, download(resolved.data, workspace_of()))
+    display.inspection(found, json=json)
+    if found.problem:
+        sys.exit(FAILED)
+
+
+@commands.command
 def prepare(
     config: Path, *overrides: Overrides, verify: bool = False, repair: bool = False, json: Json = False
 ) -> None:

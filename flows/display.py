@@ -14,7 +14,8 @@ from rich.table import Table
 from tasks.bench.report import BenchReport
 from tasks.config import Config
 from tasks.files import Record
-from tasks.prepare.manifest import Verification
+from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
+from tasks.prepare.report import Inspection
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from flows.training import Outcome
     from tasks.host.doctor import Finding
 
+MAX_CLASSES = 50  # that an inspection prints
 STATUS_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -43,6 +45,42 @@ def record(value: Record, *, json: bool) -> None:
         _print_json(value.model_dump(mode="json"))
         return
     _print_pairs({name: shown for name, shown in value.model_dump(mode="json").items() if not isinstance(shown, list)})
+
+
+def inspection(found: Inspection, *, json: bool) -> None:
+    """Prints what a source holds: counts, features, classes, first examples, and what is wrong with it."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    bad = f", {found.num_bad:,} that cannot be used" if found.num_bad else ""
+    size = f"{found.example_bytes_min:,} / {found.example_bytes_mean:,.0f} / {found.example_bytes_max:,}"
+    _print_pairs(
+        {
+            "source": f"{found.kind}, {found.num_files:,} file(s), {found.size_bytes:,} bytes",
+            "examples": f"{found.num_examples:,}{bad}",
+            "bytes of one": f"{size} (smallest, mean, largest)",
+            "splits": ", ".join(f"{name} {count:,}" for name, count in found.splits.items()) or "none",
+        }
+    )
+    table = Table("feature", "kind", "type", "values", box=None)
+    for name, feature in found.features.items():
+        table.add_row(name, feature.kind, _type(feature), _values(found.statistics.get(name)))
+    Console().print(table)
+    table = Table("class", "examples", "share", *found.splits, box=None)
+    for each in found.classes[:MAX_CLASSES]:
+        table.add_row(each.name, f"{each.num_examples:,}", f"{each.fraction:.2%}", *map(str, each.splits.values()))
+    Console().print(table)
+    if len(found.classes) > MAX_CLASSES:
+        text(f" and {len(found.classes) - MAX_CLASSES} more classes\n")
+    for example in found.first:
+        values = ", ".join(f"{name}={value}" for name, value in example.values.items())
+        text(f"{example.key}: {example.label}: {values}\n")
+    for line in found.notes:
+        note(line)
+    for line in found.bad:
+        note(f"bad: {line}")
+    if found.problem:
+        note(f"prepare would refuse it: {found.problem}")
 
 
 def verification(found: Verification, *, json: bool) -> None:
@@ -136,6 +174,22 @@ def config(value: Config) -> None:
 def schema() -> None:
     """Prints the JSON schema of a config."""
     _print_json(Config.model_json_schema())
+
+
+def _type(feature: Feature) -> str:
+    shape = ", ".join("any" if size is None else str(size) for size in feature.shape)
+    return f"{feature.dtype} [{shape}]" if shape else feature.dtype
+
+
+def _values(found: FeatureStatistics | None) -> str:
+    if found is None:
+        return ""
+    missing = f", {found.num_missing:,} missing" if found.num_missing else ""
+    if found.vocabulary is not None:
+        return f"{len(found.vocabulary)}: {', '.join(value for value, _ in found.vocabulary[:5])}{missing}"
+    if found.mean is None:
+        return f"none{missing}"
+    return f"{found.min:g} .. {found.max:g}, mean {found.mean:.4g}{missing}"
 
 
 def _program_folder() -> str:

@@ -118,9 +118,9 @@ class OptimizerConfig(Section):
     """Which of Keras's optimizers."""
     learning_rate: float = Field(1e-3, gt=0)
     """Step size for one optimizer update at its highest."""
-    schedule: Annotated[
-        ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")
-    ] = CosineSchedule()
+    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")] = (
+        CosineSchedule()
+    )
     """How the learning rate moves during training."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the Keras optimizer, such as momentum or weight_decay."""

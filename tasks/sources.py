@@ -20,8 +20,8 @@ class Located(Section):
     """What every source of files has: a place on disk or on a server."""
 
     path: str
-    """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package; or a URL
-    (https:// s3:// gs:// file://) that download fetches."""
+    """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package; or a
+    URL (https, s3, gs, file) that download fetches."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """sha256 that the fetched file must have; default: not checked."""
     max_unpacked: Size = Size("200 GB")
@@ -65,7 +65,7 @@ class ImageFolderSource(Located):
     classes: list[str] | None = Field(None, min_length=1)
     """The class folders in the order of their labels; default: all, sorted with numbers as numbers."""
     store: Literal["encoded", "jpeg", "png", "raw"] = "encoded"
-    """In the shards: the file's own bytes where any decoder reads them alike (else as PNG), JPEG, PNG, or bare pixels."""
+    """In the shards: the file's own bytes if all decoders read them alike (else as PNG), JPEG, PNG, or bare pixels."""
     short_side: int | None = Field(None, ge=1, le=16384)
     """Pixels of the shorter side after resizing, once, when sharding; default: as it is. `raw` cuts to the square."""
     quality: int = Field(90, ge=1, le=100)
@@ -82,7 +82,9 @@ class ImageFolderSource(Located):
         if self.store == "raw" and self.short_side is None:
             raise ValueError("must have short_side with store: raw, because bare pixels need one shape")
         if self.store == "encoded" and self.short_side is not None:
-            raise ValueError("must have store: jpeg, png or raw with short_side, because a resized image is encoded anew")
+            raise ValueError(
+                "must have store: jpeg, png or raw with short_side, because a resized image is encoded anew"
+            )
         return self
 
 
@@ -102,7 +104,7 @@ class TfdsSource(Section):
     """A data set of TensorFlow Datasets, read in a worker process."""
 
     kind: Literal["tfds"] = "tfds"
-    name: str = Field(pattern=r"^[a-z]\w*(/\w+)?(:(\d+\.\d+\.\d+|\*))?$")
+    name: str = Field(pattern=r"^[a-z]\w*(/[\w.-]+)?(:(\d+\.\d+\.\d+|\*))?$")
     """name, name/config or name/config:version, such as imdb_reviews/plain_text:1.0.0."""
     module: str | None = None
     """Module that registers a data set of your own, found in `folder`; default: one that comes with TFDS."""
@@ -121,7 +123,8 @@ class ArraySource(Section):
 
     kind: Literal["array"] = "array"
     read: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names."""
+    """Import path 'module:function'; called as f(**args), yields {name: value}, all with the same names. Two are no
+    inputs: `split`, the official split that the example is in, and `key`, a text by which it is known."""
     args: dict[str, JsonValue] = {}
     """Arguments of the function."""
     folder: str | None = None

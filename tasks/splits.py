@@ -40,7 +40,7 @@ class FractionSplits(Shares):
 
 
 class GroupSplits(Shares):
-    """By a column whose equal values stay together, such as a patient or a user; the shares are met as nearly as can be."""
+    """By a column whose equal values stay together (a patient, a user); the shares are met as nearly as can be."""
 
     kind: Literal["group"] = "group"
     column: str

@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 
 from tasks.bench.report import BenchReport
 from tasks.bench.runner import OURS, examine_host, measure_in_turns, ratios_of, rows_of
 from tasks.config import DataConfig
 from tasks.prepare.directory import plan_directory, write_directory
-from tasks.prepare.examples import ID, LABEL, Examples
 from tasks.prepare.manifest import Feature
+from tasks.prepare.scan import scan
+from tasks.prepare.source import Batch, SourceSchema
 
 NUM_CLASSES = 2
 CHUNK_BYTES = 2**20
+BATCH_BYTES = 2**24  # what a source gives at once
 
 logger = logging.getLogger("millstream")
 
@@ -49,17 +52,10 @@ def bench_shards(*, num_examples: int, rounds: int) -> BenchReport:
 def write_ours(file: Path) -> None:
     """Writes complete shards: split, shuffled as a whole, with digests, manifest and TFDS metadata, synced."""
     images, labels = _data(file)
-    image = Feature(shape=images.shape[1:], dtype="uint8", storage="raw_bytes")
-    examples = Examples(
-        columns={"image": images, "label": labels, "id": np.arange(len(images))},
-        features={"image": image, "label": LABEL, "id": ID},
-        inputs=("image",),
-        target="label",
-        id="id",
-        label_map=tuple(map(str, range(NUM_CLASSES))),
-    )
-    plan = plan_directory("bench", DataConfig(), examples, data_digest="0" * 16, source_digest="0" * 64)
-    write_directory(file.with_name("ours"), plan)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        scanned = scan(_Images(images, labels), Path(folder), seed=0, max_bad_fraction=0)
+        plan = plan_directory("bench", DataConfig(), scanned, data_digest="0" * 16, source_digest="0" * 64)
+        write_directory(file.with_name("ours"), plan)
 
 
 def write_naive(file: Path) -> None:
@@ -132,6 +128,24 @@ def write_bound(file: Path) -> None:
             target.write(chunk.data)
 
 
+class _Images:
+    """Images and their labels as a source."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
+        self._images, self._labels = images, labels
+        image = Feature(kind="tensor", shape=images.shape[1:], dtype="uint8", storage="raw_bytes")
+        self.schema = SourceSchema({"image": image}, inputs=("image",), label_map=tuple(map(str, range(NUM_CLASSES))))
+
+    def read(self) -> Iterator[Batch]:
+        num_rows = max(1, BATCH_BYTES // self._images.shape[1])
+        for start in range(0, len(self._images), num_rows):
+            rows = np.arange(start, min(start + num_rows, len(self._images)))
+            images, labels = self._images[rows[0] : rows[-1] + 1], self._labels[rows]
+            yield Batch(rows=rows, keys=list(map(str, rows)), labels=labels, columns={"image": images})
+
+
 def _write_images(folder: Path, num_examples: int, size_bytes: int) -> Path:
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 256, (num_examples, size_bytes), np.uint8)
@@ -152,6 +166,6 @@ def _sides() -> dict[str, Callable[[Path], None]]:
 
 
 @lru_cache(maxsize=1)  # mapped once, so that no round but the first pays for page faults
-def _data(file: Path) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.int64]]]:
+def _data(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     images = np.load(file, mmap_mode="r")  # one copy in memory, whoever reads it
     return images.view(np.ndarray), np.arange(len(images)) % NUM_CLASSES

@@ -13,7 +13,7 @@ class RawData(Record):
     pattern: str | None
     """Glob below the folder that selects the files, such as '*.csv' or the name of one; None: all."""
     fetched: bool
-    """True if the folder is ours, fetched or made by a worker; False if it is the user's own, where we write nothing."""
+    """True if the folder is ours, fetched or made by a worker; False if it is the user's own, never written to."""
     digest: str
     """sha256 over names and contents of the files."""
     num_files: int

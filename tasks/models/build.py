@@ -1,19 +1,15 @@
 """The user's model: found by its import path, built, and looked at before it is trained."""
 
-import ast
 import importlib
 import inspect
 import logging
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
-from tasks.files import digest_file, digest_json
+from tasks.source_code import source_code_digest
 
 if TYPE_CHECKING:
     import keras
@@ -29,9 +25,6 @@ REPLICA_DEPENDENT = {
     "GaussianDropout": "tasks.models.layers.StatelessDropout",
     "AlphaDropout": "tasks.models.layers.StatelessDropout",
 }
-
-
-_INSTALLED = frozenset(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
 
 
 def build_model(
@@ -89,19 +82,7 @@ def code_digest(config: ModelConfig) -> str:
     that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
     module = config.build.partition(":")[0]
-    path = [config.folder, *sys.path] if config.folder else sys.path
-    file = _find(module, path)
-    if file is None:
-        raise ConfigError(
-            f"model.build={config.build!r}: no module {module!r} in model.folder={config.folder} or the installed "
-            "packages; put the file beside the config or set model.folder"
-        )
-    # The folder of the import path in which it was found, above its packages.
-    root = file.parents[module.count(".") + (file.name == "__init__.py")]
-    files: dict[str, Path] = {}
-    # Where packages are installed, others lie beside the module's own: TensorFlow does.
-    _collect(module, root, files, within=module.partition(".")[0] if root in _INSTALLED else "")
-    return digest_json({name: digest_file(file) for name, file in files.items()})
+    return source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
 
 
 def _import_build(config: ModelConfig) -> Callable[..., Any]:
@@ -116,41 +97,3 @@ def _import_build(config: ModelConfig) -> Callable[..., Any]:
         ) from error
     except AttributeError as error:
         raise ConfigError(f"model.build={config.build!r}: {error}; name a function of that module") from error
-
-
-def _find(module: str, path: list[str]) -> Path | None:
-    """Returns the source file of a module without running its parent packages, as importlib.util.find_spec would."""
-    spec = None
-    for part in module.split("."):
-        spec = PathFinder.find_spec(part, path)
-        if spec is None:
-            return None
-        path = list(spec.submodule_search_locations or [])
-    return Path(spec.origin) if spec is not None and spec.origin else None
-
-
-def _collect(module: str, root: Path, files: dict[str, Path], *, within: str) -> None:
-    """Adds to `files` the source of `module` and, below `root`, of all that it imports; of one package if `within`."""
-    if within and module.partition(".")[0] != within:
-        return
-    file = _find(module, [str(root)])
-    if module in files or file is None or file.suffix != ".py":
-        return
-    files[module] = file
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(_parse(file)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                _collect(alias.name, root, files, within=within)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            for name in [base, *(f"{base}.{alias.name}" for alias in node.names)]:
-                _collect(name, root, files, within=within)
-
-
-def _parse(file: Path) -> ast.Module:
-    try:
-        return ast.parse(file.read_bytes())
-    except SyntaxError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: not valid Python: {error.msg}; correct it") from None

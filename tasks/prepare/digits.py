@@ -1,25 +1,50 @@
-"""The digits: scikit-learn's csv as Examples."""
+"""The digits: scikit-learn's csv as a source."""
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.download.digits import DIGITS_FILE
 from tasks.errors import DataError
-from tasks.prepare.examples import ID, LABEL, Examples
 from tasks.prepare.manifest import Feature
+from tasks.prepare.source import Batch, SourceSchema
 
 SIDE = 8  # pixels
 BRIGHTEST = 16  # the file counts the set pixels of a 4x4 cell
 NUM_CLASSES = 10
 
 
-def read_digits(directory: Path) -> Examples:
-    """Returns the digits of a raw directory: image [8, 8, 1] uint8 in 0..16, label 0..9, id = row of the file.
+class Digits:
+    """The digits as a source: image [8, 8, 1] uint8 in 0..16, label 0..9, id = row of the file."""
 
-    Raises DataError if the file is not such a table.
-    """
+    schema = SourceSchema(
+        features={"image": Feature(kind="tensor", shape=(SIDE, SIDE, 1), dtype="uint8", storage="raw_bytes")},
+        inputs=("image",),
+        label_map=tuple(map(str, range(NUM_CLASSES))),
+    )
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path) -> None:
+        """Reads the file in the raw directory; raises DataError if it is no such table."""
+        table = _read(directory)
+        self._pixels, self._labels = table[:, :-1], table[:, -1]
+
+    def read(self) -> Iterator[Batch]:
+        """Yields the digits in the order of the file."""
+        rows = np.arange(len(self._labels))
+        yield Batch(
+            rows=rows,
+            keys=[f"{DIGITS_FILE}:{row + 1}" for row in rows],
+            labels=self._labels,
+            columns={"image": self._pixels.reshape(-1, SIDE, SIDE, 1).astype(np.uint8)},
+        )
+
+
+def _read(directory: Path) -> NDArray[np.int64]:
+    """Returns [1797, 65]: pixels and label of each row."""
     file = directory / DIGITS_FILE
     try:
         table = np.loadtxt(file, delimiter=",", dtype=np.int64, ndmin=2)
@@ -39,19 +64,4 @@ def read_digits(directory: Path) -> Examples:
                 f"{file}: has a {what} outside 0..{highest} (they span {values.min()}..{values.max()}); "
                 f"delete {directory} and run again"
             )
-    return Examples(
-        columns={
-            "image": pixels.reshape(-1, SIDE, SIDE, 1).astype(np.uint8),
-            "label": labels,
-            "id": np.arange(len(table)),
-        },
-        features={
-            "image": Feature(shape=(SIDE, SIDE, 1), dtype="uint8", storage="raw_bytes"),
-            "label": LABEL,
-            "id": ID,
-        },
-        inputs=("image",),
-        target="label",
-        id="id",
-        label_map=tuple(str(digit) for digit in range(NUM_CLASSES)),
-    )
+    return table

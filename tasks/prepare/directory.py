@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from tasks.config import DataConfig
 from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
-from tasks.prepare.examples import Examples
-from tasks.prepare.frame import frame
-from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, ShardManifest, SplitManifest
-from tasks.prepare.plan import plan_shards, plan_splits
+from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, QUARANTINE, FeatureStatistics, ShardManifest, SplitManifest
+from tasks.prepare.plan import plan_order, plan_shards
+from tasks.prepare.scan import KEYS, SCALARS, Scan
+from tasks.prepare.source import ID, LABEL
+from tasks.prepare.split import assign_splits
+from tasks.prepare.statistics import summarize
 from tasks.prepare.tfds import shard_file, tfds_metadata
 from tasks.prepare.writer import write_shard
 
@@ -26,37 +28,50 @@ logger = logging.getLogger("millstream")
 
 @dataclass(frozen=True)
 class DirectoryPlan:
-    """All that the bytes of a shard directory follow from: the examples, and which of them each file holds."""
+    """All that the bytes of a shard directory follow from: the scanned examples, and which of them each file holds."""
 
     name: str
     data_digest: str
     source_digest: str
     seed: int
-    examples: Examples
+    scan: Scan
     splits: dict[str, dict[str, NDArray[np.int64]]]
     """For each split the rows of each of its files, both in order."""
+    notes: tuple[str, ...]
 
 
-def plan_directory(
-    name: str, config: DataConfig, examples: Examples, *, data_digest: str, source_digest: str
-) -> DirectoryPlan:
-    """Returns the plan of a config's shards; writes nothing. Raises DataError if a split would lack a class."""
-    plan = plan_splits(examples.labels, config.splits.model_dump(), config.seed)
+def plan_directory(name: str, config: DataConfig, scan: Scan, *, data_digest: str, source_digest: str) -> DirectoryPlan:
+    """Returns the plan of a config's shards; writes nothing.
+
+    Raises DataError if a split would be empty or train lack a class, ConfigError if data.splits or data.num_shards do
+    not fit the source.
+    """
+    split_of, notes = assign_splits(
+        config.splits,
+        labels=scan.labels,
+        hashes=scan.hashes[:, 0],
+        split_by=scan.split_by,
+        label_map=scan.schema.label_map,
+        seed=config.seed,
+    )
+    order = plan_order(split_of, scan.hashes[:, 1])
     return DirectoryPlan(
         name=name,
         data_digest=data_digest,
         source_digest=source_digest,
         seed=config.seed,
-        examples=examples,
-        splits={
-            split: _plan_files(name, split, examples, rows, target_bytes=config.shard_size.size_bytes)
-            for split, rows in plan.items()
-        },
+        scan=scan,
+        splits={split: _plan_files(name, config, scan, split, rows) for split, rows in order.items()},
+        notes=(*scan.notes, *notes),
     )
 
 
 def write_directory(directory: Path, plan: DirectoryPlan) -> None:
     """Writes all of a shard directory; it has its name only once it is complete."""
+    for note in plan.notes:
+        logger.info("prepare: %s", note)
+    if plan.scan.num_bad:
+        logger.warning("prepare: %d examples left out; %s says why", plan.scan.num_bad, directory / QUARANTINE)
     digests: dict[str, str] = {}
     with atomic_directory(directory, digests=digests) as incomplete:
         manifest = ShardManifest(
@@ -66,17 +81,22 @@ def write_directory(directory: Path, plan: DirectoryPlan) -> None:
             source_digest=plan.source_digest,
             seed=plan.seed,
             offset_stride=OFFSET_STRIDE,
-            inputs=plan.examples.inputs,
-            target=plan.examples.target,
-            id=plan.examples.id,
-            features=plan.examples.features,
-            label_map=plan.examples.label_map,
+            inputs=plan.scan.schema.inputs,
+            target=LABEL,
+            id=ID,
+            features=plan.scan.features,
+            label_map=plan.scan.schema.label_map,
             splits={split: _write_split(incomplete, plan, split) for split in plan.splits},
+            statistics=_statistics(plan),
+            num_bad=plan.scan.num_bad,
+            notes=plan.notes,
             code_version=_code_version(),
         )
         manifest.write(incomplete / MANIFEST)
         for file, text in tfds_metadata(manifest).items():
             (incomplete / file).write_text(text, encoding="utf-8")
+        for file in (KEYS, QUARANTINE) if plan.scan.num_bad else (KEYS,):
+            shutil.copyfile(plan.scan.folder / file, incomplete / file)
         digests |= {shard.file: shard.sha256 for split in manifest.splits.values() for shard in split.shards}
 
 
@@ -103,9 +123,11 @@ def repair_directory(directory: Path, plan: DirectoryPlan, damaged: Mapping[str,
         for name in damaged:
             if name in files:
                 with atomic_file(directory / name) as beside:
-                    write_shard(beside, plan.examples.frames(files[name]))
+                    write_shard(beside, plan.scan.spool.frames(files[name]))
             elif name in metadata:
                 write_atomic(directory / name, metadata[name].encode())
+            elif name in {KEYS, QUARANTINE}:
+                write_atomic(directory / name, (plan.scan.folder / name).read_bytes())
         if not find_damages(directory):
             return
     logger.warning("prepare: %s cannot be mended file by file; writing all of it again", directory)
@@ -113,23 +135,31 @@ def repair_directory(directory: Path, plan: DirectoryPlan, damaged: Mapping[str,
 
 
 def _plan_files(
-    name: str, split: str, examples: Examples, rows: NDArray[np.int64], *, target_bytes: int
+    name: str, config: DataConfig, scan: Scan, split: str, rows: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    # Shapes are fixed, so one record is as long as another, but for the few bytes of a varint.
-    size_bytes = len(rows) * len(frame(examples.encode(rows[0])))
-    return {
-        shard_file(name, split, shard.index, shard.num_shards): rows[shard.start : shard.stop]
-        for shard in plan_shards(len(rows), size_bytes=size_bytes, target_bytes=target_bytes)
-    }
+    shards = plan_shards(
+        len(rows),
+        size_bytes=int(scan.spool.sizes()[rows].sum()),
+        target_bytes=config.shard_size.size_bytes,
+        num_shards=config.num_shards if split == "train" else None,
+    )
+    return {shard_file(name, split, shard.index, shard.num_shards): rows[shard.start : shard.stop] for shard in shards}
 
 
 def _write_split(directory: Path, plan: DirectoryPlan, split: str) -> SplitManifest:
     files = plan.splits[split]
-    shards = tuple(write_shard(directory / file, plan.examples.frames(rows)) for file, rows in files.items())
+    shards = tuple(write_shard(directory / file, plan.scan.spool.frames(rows)) for file, rows in files.items())
     rows = np.concatenate(list(files.values()))
     logger.info("prepare: %s, %d examples in %d shard(s)", split, len(rows), len(shards))
-    counts = np.bincount(plan.examples.labels[rows], minlength=len(plan.examples.label_map))
+    counts = np.bincount(plan.scan.labels[rows], minlength=len(plan.scan.schema.label_map))
     return SplitManifest(num_examples=len(rows), class_counts=tuple(counts.tolist()), shards=shards)
+
+
+def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
+    in_train = np.zeros(len(plan.scan.labels), bool)
+    for rows in plan.splits["train"].values():
+        in_train[rows] = True
+    return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features)
 
 
 def _code_version() -> str:

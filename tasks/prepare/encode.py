@@ -4,6 +4,7 @@ Formats: tensorflow/core/example/{example,feature}.proto; protobuf.dev/programmi
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +13,19 @@ from numpy.typing import NDArray
 _FEATURES = 1
 _FEATURE = 1
 _KEY, _VALUE = 1, 2
-_BYTES_LIST, _INT64_LIST = 1, 3
+_LISTS = {"bytes_list": 1, "raw_bytes": 1, "float_list": 2, "int64_list": 3}  # by storage
 _LIST_VALUE = 1
+
+Value = bytes | Sequence[int] | NDArray[np.float32]
+"""A bytes_list of one value, an int64_list, a float_list."""
 
 _SHIFTS = 7 * np.arange(10, dtype=np.uint64)  # an int64 takes at most 10 bytes
 _FIRST_OF_LENGTH = np.uint64(1) << _SHIFTS[1:]
 """The smallest number that takes 2, 3, ... 10 bytes."""
 
 
-def encode_example(values: Mapping[str, bytes | Sequence[int]]) -> bytes:
-    """Returns a serialized tf.train.Example: a bytes_list of one value for bytes, an int64_list for integers.
+def encode_example(values: Mapping[str, Value]) -> bytes:
+    """Returns a serialized tf.train.Example.
 
     Features stand in the order of their names, as in TensorFlow's own deterministic serialization; only where one name
     begins another does protobuf's Python put the longer first, and its C++ the shorter, as here.
@@ -29,7 +33,7 @@ def encode_example(values: Mapping[str, bytes | Sequence[int]]) -> bytes:
     return _field(_FEATURES, b"".join(_entries(values)))
 
 
-def find_payloads(values: Mapping[str, bytes | Sequence[int]]) -> dict[str, slice]:
+def find_payloads(values: Mapping[str, Value]) -> dict[str, slice]:
     """Returns where in `encode_example(values)` each feature's own bytes stand, which are all that is not wire format.
 
     Values that take equally many bytes have equal places and equal wire format.
@@ -41,6 +45,22 @@ def find_payloads(values: Mapping[str, bytes | Sequence[int]]) -> dict[str, slic
         end += len(entry)
         found[name] = slice(end - len(_payload(values[name])), end)  # what comes last in an entry is the payload
     return found
+
+
+def example_head(size_bytes: int) -> bytes:
+    """Returns what stands before the entries of an example that take so many bytes together."""
+    return _head(_FEATURES, size_bytes)
+
+
+@lru_cache(maxsize=65536)
+def entry_head(name: str, storage: str, payload_bytes: int) -> bytes:
+    """Returns what stands before the payload of a feature in its entry; the entry ends with the payload."""
+    head = b"" if storage in {"float_list", "int64_list"} and not payload_bytes else _head(_LIST_VALUE, payload_bytes)
+    # The heads from the innermost outwards; each says how much follows it.
+    head = _head(_LISTS[storage], len(head) + payload_bytes) + head
+    head = _head(_VALUE, len(head) + payload_bytes) + head
+    head = _field(_KEY, name.encode()) + head
+    return _head(_FEATURE, len(head) + payload_bytes) + head
 
 
 def varint_lengths(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -57,29 +77,33 @@ def varints(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     return groups[place < lengths]
 
 
-def _entries(values: Mapping[str, bytes | Sequence[int]]) -> list[bytes]:
-    return [
-        _field(_FEATURE, _field(_KEY, name.encode()) + _field(_VALUE, _feature(values[name])))
-        for name in sorted(values)
-    ]
+def _entries(values: Mapping[str, Value]) -> list[bytes]:
+    payloads = {name: _payload(values[name]) for name in sorted(values)}
+    return [entry_head(name, _storage(values[name]), len(payload)) + payload for name, payload in payloads.items()]
 
 
-def _feature(value: bytes | Sequence[int]) -> bytes:
-    payload = _payload(value)
+def _storage(value: Value) -> str:
     if isinstance(value, bytes):
-        return _field(_BYTES_LIST, _field(_LIST_VALUE, payload))
-    return _field(_INT64_LIST, _field(_LIST_VALUE, payload) if payload else b"")
+        return "bytes_list"
+    return "float_list" if isinstance(value, np.ndarray) else "int64_list"
 
 
-def _payload(value: bytes | Sequence[int]) -> bytes:
+def _payload(value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
+    if isinstance(value, np.ndarray):
+        return value.astype("<f4").tobytes()
     return b"".join(_varint(number % 2**64) for number in value)  # a negative int64 is its two's complement
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """Returns a length-delimited field (wire type 2)."""
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+    """Returns a length-delimited field."""
+    return _head(number, len(payload)) + payload
+
+
+def _head(number: int, size_bytes: int) -> bytes:
+    """Returns the tag of a length-delimited field (wire type 2) and its length."""
+    return _varint(number << 3 | 2) + _varint(size_bytes)
 
 
 def _varint(number: int) -> bytes:

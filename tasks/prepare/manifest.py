@@ -6,6 +6,7 @@ from typing import Literal
 from tasks.files import Record
 
 MANIFEST = "manifest.json"
+QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 
 
@@ -19,8 +20,8 @@ class Feature(Record):
     """Without the batch; an image's is [None, None, channels]."""
     dtype: Literal["uint8", "int64", "float32", "float64", "string"]
     storage: Literal["raw_bytes", "int64_list", "float_list", "bytes_list"]
-    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an image
-    or UTF-8); int64_list and float_list: as they are."""
+    """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an
+    image or UTF-8); int64_list and float_list: as they are."""
     missing: str | None = None
     """The feature that marks where this one is missing (there it is 0 or empty); None: it never is."""
 
@@ -97,7 +98,7 @@ class ShardManifest(Record):
     statistics: dict[str, FeatureStatistics]
     """Of numbers and categories, by feature."""
     num_bad: int
-    """Examples that were left out; quarantine.jsonl lists each with its reason."""
+    """Examples that were left out; QUARANTINE lists each with its reason."""
     notes: tuple[str, ...]
     """What a user should know of the source: files that were left out, what was inferred."""
     code_version: str
@@ -122,6 +123,8 @@ class Shards(Record):
     num_shards: int
     num_examples: dict[str, int]
     """Examples of each split."""
+    num_bad: int
+    """Examples that were left out, listed in quarantine.jsonl."""
     reused: bool
     """True if they were there already and nothing was written."""
 

@@ -1,13 +1,15 @@
 """The prepare stage: shards that are there and whole are taken, damaged ones mended, missing ones written."""
 
 import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import damages, digest_json, lock, read_receipts, verify
-from tasks.prepare.digits import read_digits
 from tasks.prepare.directory import (
     VERSION,
     DirectoryPlan,
@@ -17,8 +19,10 @@ from tasks.prepare.directory import (
     write_directory,
 )
 from tasks.prepare.manifest import MANIFEST, ShardManifest, Shards, Verification
+from tasks.prepare.open import open_source
+from tasks.prepare.scan import scan
 
-FORMAT_VERSION = 1  # to be raised by whoever changes the bytes that the same config and source give
+FORMAT_VERSION = 2  # to be raised by whoever changes the bytes that the same config and source give
 REUSED = "there already, nothing written"
 
 logger = logging.getLogger("millstream")
@@ -26,9 +30,9 @@ logger = logging.getLogger("millstream")
 
 def data_digest(name: str, config: DataConfig, source_digest: str) -> str:
     """Returns 16 hex digits that name the shards of a config and a source: equal digests stand for equal bytes."""
-    return digest_json(
-        {"name": name, "data": config.model_dump(mode="json"), "source": source_digest, "format": FORMAT_VERSION}
-    )[:16]
+    return digest_json({"name": name, "data": config.identity(), "source": source_digest, "format": FORMAT_VERSION})[
+        :16
+    ]
 
 
 def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Shards:
@@ -82,27 +86,41 @@ def _make_whole(directory: Path, name: str, config: DataConfig, raw: RawData, di
     except DataError as error:
         if directory.parent.exists():  # somebody began to write: it is said why that is not enough
             logger.warning("%s; doing so now", error)
-        write_directory(directory, _plan(name, config, raw, digest))
+        with _planned(directory, name, config, raw, digest) as plan:
+            write_directory(directory, plan)
         return "written"
     if not damaged:
         return REUSED
     for file, damage in damaged.items():
         logger.warning("%s: %s; mending it now", directory / file, damage)
-    repair_directory(directory, _plan(name, config, raw, digest), damaged)
+    with _planned(directory, name, config, raw, digest) as plan:
+        repair_directory(directory, plan, damaged)
     return f"{len(damaged)} file(s) mended"
 
 
-def _plan(name: str, config: DataConfig, raw: RawData, digest: str) -> DirectoryPlan:
-    verify(raw.directory)  # the digest of the shards vouches for it
-    return plan_directory(name, config, read_digits(raw.directory), data_digest=digest, source_digest=raw.digest)
+@contextmanager
+def _planned(directory: Path, name: str, config: DataConfig, raw: RawData, digest: str) -> Iterator[DirectoryPlan]:
+    """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block."""
+    if raw.fetched:
+        verify(raw.directory)  # the digest of the shards vouches for it
+    folder = directory.with_name(f"{directory.name}.scan")
+    shutil.rmtree(folder, ignore_errors=True)  # a killed process's
+    folder.mkdir(parents=True)
+    try:
+        scanned = scan(open_source(config, raw), folder, seed=config.seed, max_bad_fraction=config.max_bad_fraction)
+        yield plan_directory(name, config, scanned, data_digest=digest, source_digest=raw.digest)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shards(directory: Path, digest: str, *, reused: bool) -> Shards:
-    splits = ShardManifest.read(directory / MANIFEST).splits
+    manifest = ShardManifest.read(directory / MANIFEST)
+    splits = manifest.splits
     return Shards(
         directory=directory,
         data_digest=digest,
         num_shards=sum(len(split.shards) for split in splits.values()),
         num_examples={name: split.num_examples for name, split in splits.items()},
+        num_bad=manifest.num_bad,
         reused=reused,
     )

@@ -42,8 +42,8 @@ class Batch:
     columns: dict[str, Column]
     """The features of the schema."""
     split_by: Sequence[str] | NDArray[np.int64] | None = None
-    """n values that data.splits goes by: the name of the official split, the group, the file (str), or the time (int64);
-    None for fraction, which goes by the key."""
+    """n values that data.splits goes by: the official split, the group or the file (str), or the time (int64; dates and
+    timestamps in microseconds since 1970, UTC); None for fraction, which goes by the key."""
     bad: tuple[BadExample, ...] = field(default=())
     """The examples that cannot be used."""
 

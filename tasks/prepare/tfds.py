@@ -55,6 +55,17 @@ def _features(manifest: ShardManifest) -> dict[str, Any]:
 
 
 def _tensor(feature: Feature) -> dict[str, Any]:
+    if feature.kind == "image":
+        return {
+            "pythonClassName": f"{_FEATURES}.image_feature.Image",
+            "image": {
+                "shape": {"dimensions": [str(-1 if size is None else size) for size in feature.shape]},
+                "dtype": "uint8",
+                "encodingFormat": "png",  # of a new image; what is there is decoded by its content
+            },
+        }
+    if feature.storage == "bytes_list":
+        return {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}}
     return {
         "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
         "tensor": {

@@ -1,17 +1,15 @@
 """The shard writer: frames into a TFRecord file, measured while they are written."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tasks.prepare.batches import Frames
 from tasks.prepare.manifest import OFFSET_STRIDE, Shard
 
 
-def write_shard(path: Path, chunks: Iterable[Sequence[bytes | NDArray[np.uint8]]]) -> Shard:
+def write_shard(path: Path, chunks: Iterable[Frames]) -> Shard:
     """Writes chunks of frames to one TFRecord file and returns what the manifest says of it.
 
     The caller makes it durable.
@@ -20,10 +18,9 @@ def write_shard(path: Path, chunks: Iterable[Sequence[bytes | NDArray[np.uint8]]
     starts = [0]
     with open(path, "wb") as file:
         for frames in chunks:
-            data = b"".join(frames)  # type: ignore[arg-type]  # NumPy says from Python 3.12 on that an array is a buffer
-            file.write(data)
-            sha256.update(data)
-            starts.extend(accumulate(map(len, frames), initial=starts.pop()))
+            file.write(frames.data)
+            sha256.update(frames.data)
+            starts.extend(accumulate(frames.sizes, initial=starts.pop()))
     size_bytes = starts.pop()
     return Shard(
         file=path.name,

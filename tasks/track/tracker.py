@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from tasks import events
 from tasks.errors import TrackingError
 from tasks.evaluate.report import EvalReport
-from tasks.prepare.manifest import MANIFEST, Shards
+from tasks.prepare.manifest import MANIFEST, QUARANTINE, Shards
 from tasks.runs import Run
 from tasks.track import client as mlflow_client
 from tasks.track.params import compare, flatten
@@ -93,7 +93,7 @@ class Tracker:
 
     def log_shards(self, shards: Shards) -> None:
         """Logs the shards: a dataset input of the run, its manifest, and its counts as data/*."""
-        counts = {"num_shards": shards.num_shards}
+        counts = {"num_shards": shards.num_shards, "num_bad": shards.num_bad}
         counts |= {f"num_examples_{split}": number for split, number in shards.num_examples.items()}
         self._log_metrics("data", counts)
 
@@ -111,6 +111,8 @@ class Tracker:
 
         self._log("dataset", send)
         self._log_file(shards.directory / MANIFEST, folder="data")
+        if shards.num_bad:
+            self._log_file(shards.directory / QUARANTINE, folder="data")
 
     def log_training(self, trained: TrainResult) -> None:
         """Logs the outcome of a training; its curves and perf/* come from the run's events, which it wrote itself."""

@@ -47,7 +47,7 @@ def test_the_digest_follows_the_modules_own_imports_and_nothing_else(folder):
 
 
 def test_an_installed_model_takes_no_other_installed_package_into_the_digest(folder, monkeypatch):
-    monkeypatch.setattr("tasks.models.build._INSTALLED", {folder})
+    monkeypatch.setattr("tasks.source_code._INSTALLED", {folder})
     config = ModelConfig(build="model_of_mine:build", folder=str(folder))
     before = code_digest(config)
     (folder / "layers_of_mine.py").write_text("WIDTH = 4\n")

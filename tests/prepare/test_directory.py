@@ -10,10 +10,11 @@ from tasks.config import DataConfig
 from tasks.download.download import download
 from tasks.errors import DataError
 from tasks.files import COMPLETED
-from tasks.prepare.digits import read_digits
+from tasks.prepare.digits import Digits
 from tasks.prepare.directory import DirectoryPlan, find_damages, plan_directory, repair_directory, write_directory
 from tasks.prepare.manifest import MANIFEST, ShardManifest
 from tasks.prepare.prepare import find_shards, prepare, verify_shards
+from tasks.prepare.scan import KEYS, scan
 
 CONFIG = DataConfig.model_validate({"shard_size": "20 KB"})
 LONG_AGO = 1_000_000_000  # seconds since 1970: what is written now has another time
@@ -22,7 +23,8 @@ LONG_AGO = 1_000_000_000  # seconds since 1970: what is written now has another 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> DirectoryPlan:
     raw = download(CONFIG, tmp_path_factory.mktemp("workspace"))
-    return plan_directory("digits", CONFIG, read_digits(raw.directory), data_digest="0" * 16, source_digest=raw.digest)
+    scanned = scan(Digits(raw.directory), tmp_path_factory.mktemp("scan"), seed=0, max_bad_fraction=0)
+    return plan_directory("digits", CONFIG, scanned, data_digest="0" * 16, source_digest=raw.digest)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_200_random_damages_are_each_found_named_and_healed_to_the_same_bytes(
         } == said.keys() & whole.keys()
 
 
-@pytest.mark.parametrize("name", ["features.json", "dataset_info.json", "label.labels.txt", MANIFEST, COMPLETED])
+@pytest.mark.parametrize("name", ["features.json", "dataset_info.json", "label.labels.txt", KEYS, MANIFEST, COMPLETED])
 def test_damaged_metadata_is_healed_too(tmp_path: Path, name: str) -> None:
     raw = download(CONFIG, tmp_path)
     shards = prepare("digits", CONFIG, raw, tmp_path)

@@ -1,73 +1,39 @@
-"""The plan: splits are exact, stratified and seeded; shards are even."""
+"""The plan: the order is a shuffle over each split; shards are even."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.errors import DataError
-from tasks.prepare.plan import plan_shards, plan_splits
-
-SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
-
-
-def test_sizes_are_the_shares_by_largest_remainder() -> None:
-    plan = plan_splits(np.arange(1797) % 10, SHARES, 0)
-    assert {split: len(rows) for split, rows in plan.items()} == {"train": 1437, "validation": 180, "test": 180}
+from tasks.errors import ConfigError
+from tasks.prepare.keys import hash_keys
+from tasks.prepare.plan import plan_order, plan_shards
 
 
-@settings(deadline=None)
-@given(
-    counts=st.lists(st.integers(45, 90), min_size=1, max_size=12),
-    weights=st.tuples(*[st.integers(1, 10)] * 3),
-    seed=st.integers(0, 2**31 - 1),
-)
-def test_every_row_is_in_one_split_and_every_class_in_its_even_part(
-    counts: list[int], weights: tuple[int, int, int], seed: int
-) -> None:
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
-    shares = {split: weight / sum(weights) for split, weight in zip(SHARES, weights, strict=True)}
-    plan = plan_splits(labels, shares, seed)
-    assert sorted(np.concatenate(list(plan.values()))) == list(range(len(labels)))
-    for split, rows in plan.items():
-        assert abs(len(rows) - shares[split] * len(labels)) < 1
-        even = np.array(counts) * len(rows) / len(labels)
-        assert np.abs(np.bincount(labels[rows], minlength=len(counts)) - even).max() <= 1
-
-
-def test_same_seed_gives_same_plan_and_another_seed_another() -> None:
-    labels = np.arange(500) % 5
-    first, again, other = (plan_splits(labels, SHARES, seed) for seed in (3, 3, 4))
-    for split in SHARES:
-        assert np.array_equal(first[split], again[split])
-        assert not np.array_equal(first[split], other[split])
-
-
-def test_plan_of_a_seed_never_changes() -> None:
-    plan = plan_splits(np.arange(20) % 2, {"train": 0.6, "validation": 0.2, "test": 0.2}, 7)
-    assert {split: rows.tolist() for split, rows in plan.items()} == {
-        "train": [12, 14, 13, 15, 6, 1, 4, 8, 3, 2, 5, 17],
-        "validation": [11, 19, 18, 0],
-        "test": [7, 9, 10, 16],
+def test_order_holds_every_row_of_a_split_once_and_no_other() -> None:
+    splits = np.array([0, 0, 1, -1, 2, 0, 1], np.int8)
+    order = plan_order(splits, hash_keys(map(str, range(7)), 0)[:, 1])
+    assert {split: sorted(rows.tolist()) for split, rows in order.items()} == {
+        "train": [0, 1, 5],
+        "validation": [2, 6],
+        "test": [4],
     }
 
 
 def test_sorted_classes_are_mixed_in_every_part_of_a_split() -> None:
     labels = np.repeat(np.arange(10), 1000)
-    train = labels[plan_splits(labels, SHARES, 0)["train"]]
-    for part in np.split(train, 8):
-        assert np.bincount(part, minlength=10).min() > 70  # of 100 each
+    train = plan_order(np.zeros(10_000, np.int8), hash_keys(map(str, range(10_000)), 0)[:, 1])["train"]
+    for part in np.split(labels[train], 8):
+        assert np.bincount(part, minlength=10).min() > 90  # of 125 each
 
 
-def test_split_without_a_class_is_refused_with_numbers() -> None:
-    labels = np.array([0] * 97 + [1] * 3)
-    with pytest.raises(DataError, match=r"data\.splits\.\w+=0\.1: .* class 1, which has 3 of 100; give"):
-        plan_splits(labels, SHARES, 0)
-
-
-def test_source_without_examples_is_refused() -> None:
-    with pytest.raises(DataError, match="no examples"):
-        plan_splits(np.array([], np.int64), SHARES, 0)
+def test_hashes_of_a_seed_never_change() -> None:
+    # If this fails, every split of every data set is another: raise FORMAT_VERSION.
+    assert hash_keys(["a", "ä", "\udc80"], 7).tolist() == [
+        [11838863620957963210, 13173885999836887043],
+        [7588929336230298937, 1626858844819707177],
+        [5139705320962782182, 18183061963273378138],
+    ]
 
 
 @settings(deadline=None)
@@ -89,3 +55,9 @@ def test_number_of_shards_follows_the_target_size() -> None:
     assert len(plan_shards(1000, size_bytes=100_001, target_bytes=100_000)) == 2
     assert len(plan_shards(3, size_bytes=100_000, target_bytes=1)) == 3
     assert plan_shards(0, size_bytes=0, target_bytes=1) == []
+
+
+def test_number_of_shards_is_exact_or_refused_with_the_numbers() -> None:
+    assert len(plan_shards(1000, size_bytes=1, target_bytes=10**9, num_shards=7)) == 7
+    with pytest.raises(ConfigError, match=r"data\.num_shards=7: the training split has only 6 examples"):
+        plan_shards(6, size_bytes=1, target_bytes=1, num_shards=7)

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.config import DataConfig, Splits
+from tasks.config import DataConfig
 from tasks.download.download import download
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import COMPLETED, atomic_directory, digest_file, digest_json, verify
 from tasks.prepare.prepare import data_digest, prepare
 from tasks.size import Size
+from tasks.splits import FractionSplits
 
 CONFIG = DataConfig.model_validate({"shard_size": "55 KB"})
 REPOSITORY = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ import sys
 from pathlib import Path
 from tasks.config import DataConfig
 from tasks.download.download import download
-from tasks.prepare import frame
+from tasks.prepare import frame, spool
 from tasks.prepare.prepare import prepare
 {hook}
 config = DataConfig.model_validate({{"shard_size": "55 KB"}})
@@ -69,6 +70,7 @@ def test_directory_holds_the_shards_of_the_manifest_and_nothing_else(tmp_path: P
         "digits-train.tfrecord-00003-of-00004",
         "digits-validation.tfrecord-00000-of-00001",
         "features.json",
+        "keys.parquet",
         "label.labels.txt",
         "manifest.json",
     ]
@@ -100,7 +102,7 @@ def test_bytes_of_the_digits_never_change(tmp_path: Path, raw: RawData) -> None:
     splits = prepare("digits", CONFIG, raw, tmp_path).manifest().splits
     digests = [shard.sha256 for split in splits.values() for shard in split.shards]
     # If this fails on purpose, raise FORMAT_VERSION: shards of the old bytes would pass for the new.
-    assert digest_json(digests) == "1eee57665f443e8f2c03af7334a6bf8928315697d2fe11a5d487264284a45842"
+    assert digest_json(digests) == "fd69ac85487a5f94b3b2666b29a4a9c75c90be68ae7a3abfc5f1c1f601521ef4"
 
 
 def test_second_prepare_writes_nothing(tmp_path: Path, raw: RawData) -> None:
@@ -116,7 +118,7 @@ def test_digest_follows_name_source_and_every_data_field() -> None:
         ("others", CONFIG, "source"),
         ("digits", CONFIG, "other source"),
         ("digits", CONFIG.model_copy(update={"seed": 1}), "source"),
-        ("digits", CONFIG.model_copy(update={"splits": Splits(train=0.6, validation=0.2, test=0.2)}), "source"),
+        ("digits", CONFIG.model_copy(update={"splits": FractionSplits(train=0.6, validation=0.2, test=0.2)}), "source"),
         ("digits", CONFIG.model_copy(update={"shard_size": Size("1 MB")}), "source"),
     ]
     assert len({data_digest(*arguments) for arguments in changed}) == len(changed)
@@ -146,20 +148,28 @@ def test_damaged_directory_is_written_again_and_the_reason_is_said(
     assert _contents(shards.directory) == whole
 
 
-def test_killed_in_mid_write_is_healed_to_the_same_bytes(tmp_path: Path) -> None:
-    kill_at_the_1000th_example = """
+KILL_IN = {
+    "scan": ("1.0.0.scan/frames", "frame.crc32c", 1000),
+    "write": ("1.0.0.incomplete/*.tfrecord-*", "spool.Spool.frames", 2),
+}
+
+
+@pytest.mark.parametrize("phase", KILL_IN)
+def test_killed_anywhere_is_healed_to_the_same_bytes(tmp_path: Path, phase: str) -> None:
+    left_behind, function, call = KILL_IN[phase]
+    kill = f"""
 import itertools, os, signal
-crc, calls = frame.crc32c, itertools.count()
-def dying(record):
-    if next(calls) == 1000:
+whole, calls = {function}, itertools.count()
+def dying(*arguments):
+    if next(calls) == {call}:
         os.kill(os.getpid(), signal.SIGKILL)
-    return crc(record)
-frame.crc32c = dying
+    return whole(*arguments)
+{function} = dying
 """
-    with _start(tmp_path, kill_at_the_1000th_example) as child:
+    with _start(tmp_path, kill) as child:
         assert child.wait() == -signal.SIGKILL
     assert not list(tmp_path.glob(f"data/**/{COMPLETED}"))
-    assert list(tmp_path.glob("data/*/digits/1.0.0.incomplete/*.tfrecord-*"))
+    assert list(tmp_path.glob(f"data/*/digits/{left_behind}"))
     shards = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path)
     assert not shards.reused
     untouched = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path / "untouched")

@@ -5,12 +5,16 @@ from pathlib import Path
 import tensorflow as tf
 
 from tasks.files import digest_file
+from tasks.prepare.batches import Frames
 from tasks.prepare.frame import frame
 from tasks.prepare.manifest import OFFSET_STRIDE
 from tasks.prepare.writer import write_shard
 
 RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
-CHUNKS = [[frame(record) for record in RECORDS[:100]], [], [frame(record) for record in RECORDS[100:]]]
+CHUNKS = [
+    Frames(b"".join(map(frame, records)), [len(frame(record)) for record in records])
+    for records in (RECORDS[:100], [], RECORDS[100:])
+]
 
 
 def test_file_equals_that_of_tensorflows_writer(tmp_path: Path) -> None:

@@ -1,0 +1,219 @@
+"""Fields of an example that a reader of the user's yields: what its values may be, and how they are stored."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from tasks.prepare.manifest import Feature
+
+INT64 = range(-(2**63), 2**63)
+
+# A numpy dtype, and the stored one that holds each of its values exactly.
+WIDENED = {
+    "bool": "uint8",
+    "uint8": "uint8",
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16", "uint32"), "int64"),
+    **dict.fromkeys(("float16", "float32"), "float32"),
+    "float64": "float64",
+}
+
+
+class Column(TypedDict):
+    """What data.splits goes by: the name of a field, and group or time."""
+
+    name: str
+    use: str
+
+
+class Misfit(Exception):
+    """A value that cannot be stored; says so as the end of a sentence: 'is None'."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named value of every example."""
+
+    convert: Callable[[Any], Any]
+    """Returns the value as it is stored; raises Misfit."""
+    stored: str
+    """Type in the files, as of StagedSchema.target and split_by."""
+    feature: Feature | None = None
+    """What it is as an input."""
+
+
+def input_field(value: Any, *, text: bool, image: bool) -> Field:
+    """Returns the field of an input whose first value this is; raises Misfit if it can be none."""
+    value = _plain(value)
+    if image:
+        return Field(_bytes, "bytes", Feature(kind="image", shape=(None, None, 3), dtype="uint8", storage="bytes_list"))
+    if text:
+        return Field(_utf8, "bytes", Feature(kind="text", shape=(), dtype="string", storage="bytes_list"))
+    if isinstance(value, str):
+        return Field(_utf8, "bytes", Feature(kind="category", shape=(), dtype="string", storage="bytes_list"))
+    if isinstance(value, np.ndarray):
+        return _array_field(value)
+    if isinstance(value, bytes):
+        raise Misfit("is bytes; name it in data.source.images, or decode it to text")
+    return _number_field(value)
+
+
+def target_field(value: Any) -> Field:
+    """Returns the field of the target whose first value this is; raises Misfit if it is no class."""
+    value = _plain(value)
+    if isinstance(value, np.ndarray):
+        raise Misfit(f"is an array of shape {value.shape}; yield the class itself, such as int(x.argmax())")
+    if isinstance(value, str):
+        return Field(_text, "string")
+    if isinstance(value, bool | np.bool_):
+        return Field(_bool, "bool")
+    if isinstance(value, int | np.integer):
+        return Field(_int, "int64")
+    if isinstance(value, float | np.floating):
+        return Field(_whole_float, "float64")
+    raise Misfit(f"{_what(value)}; a class is text, a whole number or a bool")
+
+
+def text_field() -> Field:
+    """Returns the field of a split's name or a key."""
+    return Field(_text, "string")
+
+
+def column_field(value: Any, use: str) -> Field:
+    """Returns the field that data.splits goes by: a group is text or a whole number, a time a datetime or a number.
+
+    A time becomes microseconds since 1970 in UTC; one without a zone is taken as UTC.
+    """
+    value = _plain(value)
+    if use == "group":
+        convert: Callable[[Any], Any] = _text if isinstance(value, str) else lambda value: str(_int(value))
+        stored = "string"
+    else:
+        convert = _int if isinstance(value, int | np.integer) else _microseconds
+        stored = "int64"
+    return Field(convert, stored)
+
+
+def _plain(value: Any) -> Any:
+    """Returns the scalar in an array without dimensions; anything else as it is."""
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
+def _what(value: Any) -> str:
+    return "is None" if value is None else f"is {type(value).__name__}"
+
+
+def _number_field(value: Any) -> Field:
+    for types, convert, dtype, storage in _NUMBERS:
+        if isinstance(value, types):
+            feature = {"kind": "number", "shape": (), "dtype": dtype, "storage": storage}
+            return Field(convert, dtype, Feature.model_validate(feature))
+    raise Misfit(f"{_what(value)}; an input is a number, text, an encoded image or a numpy array")
+
+
+def _array_field(first: np.ndarray) -> Field:
+    if first.dtype.name not in WIDENED:
+        raise Misfit(f"is an array of {first.dtype}; convert it to one of {', '.join(WIDENED)}")
+    dtype = WIDENED[first.dtype.name]
+    feature = {"kind": "tensor", "shape": first.shape, "dtype": dtype, "storage": "raw_bytes"}
+
+    def convert(value: Any) -> bytes:
+        if not isinstance(value, np.ndarray):
+            raise Misfit(f"{_what(value)}, not an array")
+        if value.shape != first.shape:
+            raise Misfit(f"has the shape {value.shape}, not {first.shape}")
+        if value.dtype.name != first.dtype.name:
+            raise Misfit(f"is an array of {value.dtype}, not of {first.dtype}")
+        return np.ascontiguousarray(value, np.dtype(dtype).newbyteorder("<")).tobytes()
+
+    return Field(convert, "bytes", Feature.model_validate(feature))
+
+
+def _bool(value: Any) -> bool:
+    value = _plain(value)
+    if not isinstance(value, bool | np.bool_):
+        raise Misfit(f"{_what(value)}, not a bool")
+    return bool(value)
+
+
+def _int(value: Any) -> int:
+    value = _plain(value)
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise Misfit(f"{_what(value)}, not a whole number")
+    if int(value) not in INT64:
+        raise Misfit(f"is {value}, which int64 cannot hold")
+    return int(value)
+
+
+def _float64(value: Any) -> float:
+    return _exact(value, np.float64)
+
+
+def _float32(value: Any) -> float:
+    return _exact(value, np.float32)
+
+
+def _exact(value: Any, kind: type[np.floating[Any]]) -> float:
+    """Returns a number that the type holds exactly."""
+    value = _plain(value)
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise Misfit(f"{_what(value)}, not a number")
+    if isinstance(value, int | np.integer):
+        if int(value) not in INT64 or int(kind(value)) != int(value):
+            raise Misfit(f"is {value}, which {kind.__name__} cannot hold exactly")
+    elif np.dtype(type(value)).itemsize > np.dtype(kind).itemsize:
+        raise Misfit(f"is a {np.dtype(type(value))}, which {kind.__name__} cannot hold exactly")
+    return float(value)
+
+
+def _whole_float(value: Any) -> float:
+    number = _float64(value)
+    if not number.is_integer():
+        raise Misfit(f"is {number}, not a whole number; a class is text, a whole number or a bool")
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Misfit(f"{_what(value)}, not text")
+    _utf8(value)
+    return str(value)
+
+
+def _utf8(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise Misfit(f"{_what(value)}, not text")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise Misfit(f"has a lone surrogate at character {error.start + 1}, which no text may") from None
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise Misfit(f"{_what(value)}, not the bytes of an image")
+    return bytes(value)
+
+
+def _microseconds(value: Any) -> int:
+    value = _plain(value)
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            raise Misfit("is no time (NaT)")
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
+    if not isinstance(value, datetime.datetime):
+        raise Misfit(f"{_what(value)}; a time is a datetime or a whole number")
+    since = value.replace(tzinfo=value.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return since // datetime.timedelta(microseconds=1)
+
+
+_NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], str, str], ...] = (
+    ((bool, np.bool_), _bool, "int64", "int64_list"),
+    ((int, np.integer), _int, "int64", "int64_list"),
+    ((np.float16, np.float32), _float32, "float32", "float_list"),
+    ((float,), _float64, "float64", "raw_bytes"),  # np.float64 is one
+)

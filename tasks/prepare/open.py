@@ -1,0 +1,41 @@
+"""Opening a source: from its kind to the reader that knows it."""
+
+from tasks.config import DataConfig
+from tasks.download.record import RawData
+from tasks.prepare.source import Source
+from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, TableSource, TextFolderSource, TfdsSource
+
+
+def open_source(config: DataConfig, raw: RawData) -> Source:
+    """Returns the opened source of `config`, on local disk in `raw`.
+
+    Raises DataError if what lies there is not such a source, ConfigError if the config does not fit it.
+    """
+    # Each reader brings a library of its own, so only the one that is needed is imported.
+    match config.source:
+        case DigitsSource():
+            from tasks.prepare.digits import Digits
+
+            return Digits(raw.directory)
+        case TableSource():
+            from tasks.prepare.table import open_table
+
+            return open_table(config, raw.directory, _files(raw))
+        case ImageFolderSource():
+            from tasks.prepare.image_folder import open_image_folder
+
+            return open_image_folder(config, raw.directory, _files(raw))
+        case TextFolderSource():
+            from tasks.prepare.text_folder import open_text_folder
+
+            return open_text_folder(config, raw.directory, _files(raw))
+        case TfdsSource() | ArraySource():
+            from tasks.prepare.staged import open_staged
+
+            return open_staged(config, raw.directory)
+
+
+def _files(raw: RawData) -> tuple[str, ...]:
+    from tasks.download.listing import list_files
+
+    return list_files(raw.directory, raw.pattern).files

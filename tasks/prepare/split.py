@@ -1,0 +1,226 @@
+"""The split of each example: a pure function of the config, its class, the hash of its key and what splits go by."""
+
+import datetime
+import fnmatch
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import ConfigError, DataError
+from tasks.prepare.keys import hash_keys
+from tasks.splits import (
+    SPLITS,
+    FileSplits,
+    FractionSplits,
+    GroupSplits,
+    NamedSplits,
+    OfficialSplits,
+    Splits,
+    TimeSplits,
+)
+
+LEFT_OUT = -1
+TRAIN, VALIDATION, TEST = range(3)
+
+SplitBy = NDArray[np.int64] | list[str] | None
+
+
+def assign_splits(
+    config: Splits,
+    *,
+    labels: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    split_by: SplitBy,
+    label_map: Sequence[str],
+    seed: int,
+) -> tuple[NDArray[np.int8], tuple[str, ...]]:
+    """Returns the split of each of n examples, an index into SPLITS or LEFT_OUT, and what a user should know of it.
+
+    `hashes` are [n] of the keys. Raises ConfigError if the source lacks what the splits go by, DataError if a split
+    would be empty or train lack a class.
+    """
+    if not isinstance(config, FractionSplits) and split_by is None:
+        raise ConfigError(
+            f"data.splits.kind={config.kind}: this source has nothing to split by in that way; "
+            "take data.splits.kind=fraction"
+        )
+    match config:
+        case FractionSplits():
+            splits = _by_fraction(labels, hashes, np.array(config.shares))
+        case GroupSplits():
+            assert isinstance(split_by, list)
+            splits = _by_group(split_by, config.shares, seed)
+        case TimeSplits():
+            assert isinstance(split_by, np.ndarray)
+            splits = _by_time(split_by, config)
+        case OfficialSplits() | FileSplits():
+            assert isinstance(split_by, list)
+            splits = _by_name(config, split_by, labels, hashes)
+    return splits, (*_left_out(splits, split_by), *_check(splits, labels, label_map, config.kind))
+
+
+def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Returns the part of each example, [n]: parts have their shares of the whole and of every class, give or take one.
+
+    Which examples of a class these are is decided by the order of the hashes, so that most stay where they are when
+    others come in.
+    """
+    classes, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    table = _apportion_classes(counts, _apportion(len(labels), shares))
+    parts = np.empty(len(labels), np.int8)
+    parts[np.lexsort((hashes, class_of))] = np.repeat(
+        np.tile(np.arange(len(shares), dtype=np.int8), len(classes)), table.ravel()
+    )
+    return parts
+
+
+def _by_fraction(
+    labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDArray[np.float64]
+) -> NDArray[np.int8]:
+    return stratify(labels, hashes, shares)
+
+
+def _by_group(groups: list[str], shares: Sequence[float], seed: int) -> NDArray[np.int8]:
+    names, group_of, counts = np.unique(np.array(groups, object), return_inverse=True, return_counts=True)
+    if len(names) < len(SPLITS):
+        raise DataError(
+            f"data.splits: only {len(names)} group(s) ({', '.join(map(str, names))}) for {len(SPLITS)} splits; "
+            "split by another column or data.splits.kind=fraction"
+        )
+    lacks = np.array(shares) * len(groups)
+    split_of_group = np.empty(len(names), np.int8)
+    filled = np.zeros(len(SPLITS), bool)
+    order = np.argsort(hash_keys(map(str, names), seed)[:, 0], kind="stable")
+    for place, group in enumerate(order):
+        # To the split that lacks most; the last groups to those that have none yet.
+        must_fill = len(order) - place <= np.count_nonzero(~filled)
+        split = int(np.argmax(np.where(filled & must_fill, -np.inf, lacks)))
+        split_of_group[group] = split
+        lacks[split] -= counts[group]
+        filled[split] = True
+    return split_of_group[group_of]
+
+
+def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
+    if config.validation_from is not None and config.test_from is not None:
+        bounds = [parse_time(config.validation_from), parse_time(config.test_from)]
+        if bounds[0] >= bounds[1]:
+            raise ConfigError(
+                f"data.splits.validation_from={config.validation_from}: must be before test_from={config.test_from}"
+            )
+    else:
+        ordered = np.sort(times)
+        places = np.cumsum(_apportion(len(times), np.array(config.shares)))[:-1]
+        bounds = ordered[np.minimum(places, len(ordered) - 1)].tolist()
+    return np.searchsorted(bounds, times, side="right").astype(np.int8)
+
+
+def parse_time(text: str) -> int:
+    """Returns a boundary as the times of a source are: microseconds since 1970 in UTC, or the whole number itself."""
+    if re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"data.splits: {text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00 or a whole number"
+        ) from None
+    since = moment.replace(tzinfo=moment.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return since // datetime.timedelta(microseconds=1)
+
+
+def _by_name(
+    config: OfficialSplits | FileSplits, names: list[str], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
+) -> NDArray[np.int8]:
+    kinds, kind_of = np.unique(np.array(names, object), return_inverse=True)
+    wanted = {split: value for split in SPLITS if isinstance(value := getattr(config, split), str)}
+    split_of_kind = np.full(len(kinds), LEFT_OUT, np.int8)
+    for place, kind in enumerate(kinds):
+        takes = [split for split, name in wanted.items() if _is(config, kind, name)]
+        if len(takes) > 1:
+            raise ConfigError(
+                f"data.splits: {kind} would go to {' and to '.join(takes)}; make the patterns exclude each other"
+            )
+        if takes:
+            split_of_kind[place] = SPLITS.index(takes[0])
+    for split, name in wanted.items():
+        if not (split_of_kind == SPLITS.index(split)).any():
+            shown = ", ".join(map(str, kinds[:10]))
+            raise ConfigError(f"data.splits.{split}={name}: the source has no such {_noun(config)}; it has {shown}")
+    splits = split_of_kind[kind_of]
+    return _carve(config, splits, labels, hashes)
+
+
+def _is(config: OfficialSplits | FileSplits, kind: str, name: str) -> bool:
+    return kind == name if isinstance(config, OfficialSplits) else fnmatch.fnmatchcase(kind, name)
+
+
+def _noun(config: OfficialSplits | FileSplits) -> str:
+    return "split" if isinstance(config, OfficialSplits) else "file"
+
+
+def _carve(
+    config: NamedSplits, splits: NDArray[np.int8], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
+) -> NDArray[np.int8]:
+    """Returns the splits with the shares that are given as numbers taken out of train."""
+    shares = [share if isinstance(share, float) else 0.0 for share in (config.validation, config.test)]
+    (rows,) = np.nonzero(splits == TRAIN)
+    splits = splits.copy()
+    splits[rows] = stratify(labels[rows], hashes[rows], np.array([1 - sum(shares), *shares]))
+    return splits
+
+
+def _left_out(splits: NDArray[np.int8], split_by: SplitBy) -> tuple[str, ...]:
+    (rows,) = np.nonzero(splits == LEFT_OUT)
+    if not len(rows):
+        return ()
+    assert isinstance(split_by, list)
+    names = sorted({split_by[row] for row in rows})
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (f"{len(rows)} examples are in no split: those of {', '.join(names[:10])}{more}",)
+
+
+def _check(splits: NDArray[np.int8], labels: NDArray[np.int64], label_map: Sequence[str], kind: str) -> tuple[str, ...]:
+    notes = []
+    for index, split in enumerate(SPLITS):
+        counts = np.bincount(labels[splits == index], minlength=len(label_map))
+        if not counts.sum():
+            raise DataError(
+                f"data.splits: {split} would hold no example; change the shares or boundaries of data.splits"
+            )
+        lacking = [name for name, count in zip(label_map, counts, strict=True) if not count]
+        if not lacking:
+            continue
+        shown = ", ".join(lacking[:10]) + (f" and {len(lacking) - 10} more" if len(lacking) > 10 else "")
+        if index == TRAIN:
+            raise DataError(
+                f"data.splits.kind={kind}: train would hold no example of class {shown}, which cannot be learned so; "
+                "give more examples of it, leave the class out or split in another way"
+            )
+        notes.append(f"{split} holds no example of class {shown}")
+    return tuple(notes)
+
+
+def _apportion(total: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Returns whole numbers that add up to `total`, by largest remainder."""
+    exact = total * shares
+    sizes = np.floor(exact).astype(np.int64)
+    sizes[np.argsort(sizes - exact, kind="stable")[: total - sizes.sum()]] += 1
+    return sizes
+
+
+def _apportion_classes(counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the examples of a class in a split, [num_classes, num_splits]; rows add up to counts, columns to sizes.
+
+    Each cell is its exact value rounded down, or one more. Which get one more is a 0/1 matrix with known sums of rows
+    and columns: giving each row's ones to the columns that lack most builds it if it exists (Gale and Ryser, 1957).
+    """
+    table, remainders = np.divmod(np.outer(counts, sizes), counts.sum())
+    lacks = sizes - table.sum(axis=0)
+    for row, remainder, count in zip(table, remainders, counts, strict=True):
+        gets = np.lexsort((-remainder, -lacks))[: count - row.sum()]  # among equal lacks, the larger remainder
+        row[gets] += 1
+        lacks[gets] -= 1
+    return table
