@@ -101,6 +101,7 @@ def write_every_kind(directory: Path, num_examples: Mapping[str, int]) -> Shards
         num_shards=len(splits),
         num_examples=dict(num_examples),
         reused=False,
+        num_bad=0,
     )
 
 

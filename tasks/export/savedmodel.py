@@ -59,7 +59,7 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, di
 
     # Not keras.export.ExportArchive: it writes every weight twice.
     module = tf.Module()
-    module.model, module.preprocess = model, preprocess  # what the signatures use must hang on it: variables, tables
+    module.model = model  # what the signatures use must hang on the module: variables, lookup tables
     tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: serving_default, SERIALIZED: serialized})
 
 

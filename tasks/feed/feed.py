@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,22 +72,15 @@ class Feed:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
         first_epoch, first_batch = divmod(start_step, self.steps_per_epoch)
 
-        def epochs() -> Iterator[_Epoch]:
-            yield self._epoch(first_epoch, first_batch)
-            epoch = first_epoch + 1
-            while True:
-                yield self._epoch(epoch, 0)
-                epoch += 1
+        def epoch(number: int) -> _Epoch:
+            return self._epoch(number, first_batch if number == first_epoch else 0)
 
-        return self._batches(epochs, shuffle=True)
+        return self._batches(epoch, range(first_epoch, 2**31), shuffle=True)
 
     def one_pass(self) -> tf.data.Dataset:
         """Returns every example once, in storage order; the last batch is padded."""
 
-        def epochs() -> Iterator[_Epoch]:
-            yield 0, 0, 0, self._blocks.table()
-
-        return self._batches(epochs, shuffle=False)
+        return self._batches(lambda _: (0, 0, 0, self._blocks.table()), range(1), shuffle=False)
 
     def order(self, epoch: int) -> np.ndarray:
         """Returns [num_examples] int64: rows of the split in the order in which an epoch shows them."""
@@ -110,11 +103,23 @@ class Feed:
         blocks = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).start_at(window * self._config.window)
         return epoch, window, drop, blocks.table()
 
-    def _batches(self, epochs: Callable[[], Iterator[_Epoch]], *, shuffle: bool) -> tf.data.Dataset:
-        scalar = tf.TensorSpec([], tf.int64)
-        plan = tf.data.Dataset.from_generator(
-            epochs, output_signature=(scalar, scalar, scalar, tf.TensorSpec([None, 5], tf.int64))
-        )
+    def _batches(self, epoch: Callable[[int], _Epoch], numbers: range, *, shuffle: bool) -> tf.data.Dataset:
+        """Returns the slices of the batches of the epochs of these `numbers`.
+
+        With op determinism TensorFlow prefetches nothing, and calls nothing in parallel, in a pipeline that has an op
+        with a state: a generator, a lookup table or `from_tensors` anywhere in it makes every step wait for its batch.
+        """
+
+        def plan(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            planned = tf.numpy_function(
+                lambda n: tuple(np.asarray(part, np.int64) for part in epoch(int(n))),
+                [number],
+                [tf.int64] * 4,
+                stateful=False,
+            )
+            return *(tf.ensure_shape(part, []) for part in planned[:3]), tf.ensure_shape(planned[3], [None, 5])
+
+        epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
         read, decode = self._in_memory() if self._cached else self._from_files()
 
         def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
@@ -129,7 +134,7 @@ class Feed:
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
 
-        batches = plan.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        batches = epochs.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
         return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
 
@@ -157,7 +162,7 @@ class Feed:
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
             _, _, _, count, row = tf.unstack(block)
-            return tf.data.Dataset.from_tensors(tf.range(row, row + count))
+            return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
 
         return read, lambda rows: self._inputs({name: tf.gather(column, rows) for name, column in table.items()})
 

@@ -2,7 +2,7 @@
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ Signature = dict[str, tuple[tuple[int, ...], str]]
 """By name: the shape without the batch, and the dtype."""
 
 
-class Preprocess(tf.Module):
+class Preprocess:
     """Makes a model's inputs of the features of `names`, all of them numbers: no replica ever sees a string.
 
     - tensor: as it is.
@@ -40,7 +40,6 @@ class Preprocess(tf.Module):
 
     def __init__(self, manifest: ShardManifest, config: FeedConfig) -> None:
         """Raises ConfigError if the config does not fit the features."""
-        super().__init__()
         marks = (manifest.features[name].missing for name in manifest.inputs)
         self.names = (*manifest.inputs, *dict.fromkeys(mark for mark in marks if mark is not None))
         """The features that go in: the manifest's inputs, and what marks their missing values."""
@@ -54,8 +53,6 @@ class Preprocess(tf.Module):
             for name, feature in self._features.items()
             if feature.kind == "category"
         }
-        # An attribute, for a SavedModel holds only the tables that hang on its module. TensorFlow has no empty ones.
-        self._tables = {name: _places(values) for name, values in self._vocabularies.items() if values}
         images = [name for name, feature in self._features.items() if feature.kind == "image"]
         if images and config.image_size is None:
             raise ConfigError(
@@ -114,10 +111,9 @@ class Preprocess(tf.Module):
                 return value
 
     def _one_hot(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
-        place = tf.zeros_like(values, tf.int64)
-        if name in self._tables:
-            place = tf.where(missing, place, self._tables[name].lookup(values))
-        return tf.one_hot(place, 1 + len(self._vocabularies[name]), dtype=tf.float32)
+        vocabulary = self._vocabularies[name]
+        place = tf.where(missing, 0, find_places(values, vocabulary))
+        return tf.one_hot(place, 1 + len(vocabulary), dtype=tf.float32)
 
     def _normalise(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
         statistics = self._statistics[name]
@@ -169,6 +165,20 @@ def decode_image(encoded: tf.Tensor, *, height: int, width: int, channels: int) 
     return tf.ensure_shape(tf.cond(scale == 1, cut, resize), [height, width, channels])
 
 
+def find_places(values: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
+    """Returns [b] int32: 1 + the index in the vocabulary of each of `values`, [b] string, and 0 if it is not in there.
+
+    It is no lookup table, because a table has a state, and the feed could prefetch nothing (`Feed._batches`).
+    """
+    if not vocabulary:
+        return tf.zeros_like(values, tf.int32)
+    words = tf.constant(vocabulary)
+    order = tf.argsort(_hash(words))
+    hashes, words = tf.gather(_hash(words), order), tf.gather(words, order)
+    nearest = tf.minimum(tf.searchsorted(hashes, _hash(values)), len(vocabulary) - 1)
+    return tf.where(tf.gather(words, nearest) == values, 1 + tf.gather(order, nearest), 0)
+
+
 def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, str]:
     """Returns {feature: input}: names that a Keras input and an argument of a signature can have.
 
@@ -187,10 +197,9 @@ def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, s
     return found
 
 
-def _places(values: tuple[str, ...]) -> tf.lookup.StaticHashTable:
-    """Returns the table from the bytes of a value to its place in a one-hot vector: 1.., or 0 for any other value."""
-    keys, places = tf.constant(values), tf.range(1, len(values) + 1, dtype=tf.int64)
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, places), default_value=0)
+def _hash(words: tf.Tensor) -> tf.Tensor:
+    """Returns [n] int64, in which two of a vocabulary's 1000 words are alike once in 10^13 vocabularies."""
+    return tf.strings.to_hash_bucket_fast(words, 2**63 - 1)
 
 
 def _channels(feature: Feature) -> int:

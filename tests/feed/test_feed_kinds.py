@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tasks.config import FeedConfig
 from tasks.feed.feed import Feed, evaluation_feed
@@ -55,6 +56,18 @@ def test_one_pass_shows_a_small_split_once(shards):
     assert ids.tolist() == list(range(150, 157))
     found = np.concatenate([element["photo"][element["mask"]] for element in elements])
     assert np.array_equal(found, expected(shards, ids)["photo"])
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_nothing_in_the_feed_has_a_state_that_would_forbid_prefetching(shards, cache):
+    config = CONFIG.model_copy(update={"cache": cache})
+    feed = Feed(shards.directory, shards.manifest(), "train", config, seed=5, num_replicas=2)
+    for dataset in (feed.training(0), feed.one_pass()):
+        graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        stateful = {node.op for node in nodes if op_def_registry.get(node.op).is_stateful}
+        # Those of the list in TensorFlow's make_deterministic.cc, which leaves a pipeline of them parallel.
+        assert stateful <= {"RangeDataset", "TensorSliceDataset", "TFRecordDatasetV2", "Assert", "_Retval"}
 
 
 def test_cached_strings_count_as_much_as_the_shards(shards):

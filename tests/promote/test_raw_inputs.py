@@ -167,7 +167,7 @@ def test_a_stranger_is_answered_as_the_evaluation_was(registered: Registered) ->
     assert answers["label"][0] == answers["label"][1] == [("no", "yes", "später")[expected.argmax()]]
 
 
-def test_tensorflow_alone_loads_the_model_with_its_tables(registered: Registered) -> None:
+def test_tensorflow_alone_loads_the_model_with_its_vocabulary(registered: Registered) -> None:
     signature = tf.saved_model.load(str(registered.exported.directory)).signatures["serving_default"]
     example = make_example(0)
     row = {name: example[input.feature] for name, input in registered.exported.inputs.items()}
