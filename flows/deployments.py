@@ -8,6 +8,7 @@ import yaml
 
 from tasks.config import Config, Schedule, load_config, read_tree
 from tasks.errors import ConfigError
+from tasks.sources import ArraySource, TfdsSource
 
 HEADER = "# Made from conf/*.yaml by `millstream deployments --write`; change it there.\n"
 COLLISION_STRATEGIES = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
@@ -21,6 +22,9 @@ def render(conf: Path) -> str:
         # What the file says, not the defaults beside it, so that a default can change without a new deployment.
         parameters = {name: value for name, value in read_tree(path).items() if name != "deploy"}
         parameters["model"] = {**parameters.get("model", {}), "folder": conf.name}
+        if isinstance(config.data.source, TfdsSource | ArraySource):
+            data = parameters["data"]
+            parameters["data"] = {**data, "source": {**data["source"], "folder": conf.name}}
         for name, schedule in {"": None, **config.deploy.schedules}.items():
             deployments.append(_deployment(config, path, parameters, name, schedule))
     tree = {

@@ -14,8 +14,8 @@ from rich.table import Table
 from tasks.bench.report import BenchReport
 from tasks.config import Config
 from tasks.files import Record
+from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
-from tasks.prepare.report import Inspection
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 

@@ -75,7 +75,7 @@ class FeedConfig(Section):
     last_batch: Literal["keep", "drop"] = "keep"
     """What becomes of an epoch's short last batch: trained on exactly (padded and masked), or left out."""
     cache: Literal["auto", "memory", "none"] = "auto"
-    """Whether decoded examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
+    """Whether the examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
     memory_limit: Size = Size("2 GB")
     """Memory that window, cache and prefetch may take ('6 GB')."""
     prefetch_batches: int = Field(4, ge=1)

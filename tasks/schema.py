@@ -41,7 +41,9 @@ def explain(error: ValidationError, tree: dict[str, Any], model: type[BaseModel]
     wrong: dict[str, list[Any]] = {}
     sections: dict[str, type[BaseModel]] = {}
     for item in error.errors():
-        path, section = _locate(item["loc"], tree, model)
+        path, section, value = _locate(item["loc"], tree, model)
+        if isinstance(item["input"], dict) and value is not None:
+            item["input"] = value  # as the user wrote it, without a kind that was filled in
         path += ".kind" if item["type"].startswith("union_tag") else ""
         wrong.setdefault(path, []).append(item)
         sections[path] = section
@@ -56,8 +58,8 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     return []
 
 
-def _locate(location: tuple[Any, ...], tree: Any, model: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """Returns the dotted path as the user would write it, and the innermost section on the way there."""
+def _locate(location: tuple[Any, ...], tree: Any, model: type[BaseModel]) -> tuple[str, type[BaseModel], Any]:
+    """Returns the dotted path as the user would write it, the innermost section on the way, and what the user gave."""
     path: list[str] = []
     sections: list[type[BaseModel]] = [model]
     section: type[BaseModel] = model
@@ -70,7 +72,7 @@ def _locate(location: tuple[Any, ...], tree: Any, model: type[BaseModel]) -> tup
             sections = [below for field in fields for below in _sections(field.annotation)]
             tree = tree.get(part) if isinstance(tree, dict) else tree[part] if isinstance(tree, list) else None
         section = sections[0] if sections else section
-    return ".".join(path), section
+    return ".".join(path), section, tree
 
 
 def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict[str, Any]) -> str:

@@ -33,8 +33,8 @@ from tasks.errors import ConfigError
             "distribute.kind='mirored': must be one of one_device, mirrored; did you mean mirrored?",
         ),
         (
-            {"distribute": {"num_replicas": 2}},
-            "distribute.kind: is required but missing; add it, one of one_device, mirrored",
+            {"data": {"source": {"path": "x.csv"}}},
+            "data.source.path='x.csv': no such field; data.source has kind",
         ),
         (
             {"distribute": {"kind": "mirrored", "num_replicas": "x"}},
@@ -74,8 +74,8 @@ from tasks.errors import ConfigError
         ),
         (
             {"data": {"splits": {"train": 0.9}}},
-            "data.splits={'train': 0.9}: must be shares that add up to 1, not 1.1 (Shares of the splits, stratified by "
-            "class); correct it in the file or as key=value",
+            "data.splits={'train': 0.9}: must be shares that add up to 1, not 1.1 (Which example goes to which "
+            "split); correct it in the file or as key=value",
         ),
         ({"train": 3}, "train=3: must be a group of fields; correct it in the file or as key=value"),
     ],
@@ -189,6 +189,32 @@ def test_identity_leaves_out_operational_fields_only() -> None:
             path for key, value in tree.items() if isinstance(value, dict) for path in paths(value, f"{prefix}{key}.")
         }
 
-    config = build_config({"name": "digits"})
-    whole, kept = paths(config.model_dump(mode="json")), paths(config.identity())
-    assert {path for path in whole - kept if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
+    left_out: set[str] = set()
+    for source in (
+        {"kind": "image_folder", "path": "images"},
+        {"kind": "tfds", "name": "mnist"},
+        {"kind": "array", "read": "mine:read"},
+    ):
+        config = build_config({"name": "any", "data": {"source": source}})
+        left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
+    assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
+
+
+def test_kind_of_a_group_has_a_default() -> None:
+    config = build_config(
+        {"name": "digits", "distribute": {"num_replicas": 2}}, ["data.splits.train=0.7", "data.splits.test=0.2"]
+    )
+    assert (config.distribute.kind, config.data.splits.kind) == ("mirrored", "fraction")
+
+
+def test_paths_hold_wherever_the_next_command_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def path(source: dict[str, Any]) -> tuple[str | None, ...]:
+        config = build_config({"name": "any", "data": {"source": source}}, folder=tmp_path / "conf")
+        return tuple(getattr(config.data.source, name, None) for name in ("path", "folder", "data_dir"))
+
+    assert path({"kind": "text_folder", "path": "texts/*"}) == (f"{tmp_path}/texts/*", None, None)
+    assert path({"kind": "text_folder", "path": "https://example.org/a.zip"})[0] == "https://example.org/a.zip"
+    assert path({"kind": "tfds", "name": "mnist", "data_dir": "d"}) == (None, f"{tmp_path}/conf", f"{tmp_path}/d")
+    assert path({"kind": "array", "read": "mine:read", "folder": "code"}) == (None, f"{tmp_path}/code", None)

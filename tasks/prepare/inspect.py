@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import MillstreamError
+from tasks.prepare.inspection import ClassShare, Inspection, ShownExample
 from tasks.prepare.manifest import Feature
 from tasks.prepare.open import open_source
-from tasks.prepare.report import ClassShare, Inspection, ShownExample
 from tasks.prepare.scan import read_with_progress
 from tasks.prepare.source import Batch, Column, Source
 from tasks.prepare.split import assign_splits

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tasks.config import DataConfig
 from tasks.download.fingerprint import Fingerprint, assert_unchanged, fingerprint
@@ -44,7 +45,7 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     """
     directory, digest = _place(name, config, raw.digest, workspace)
     with lock(workspace / "data" / f".{digest}.lock"):
-        state = _make_whole(directory, name, config, raw, digest, workspace)
+        state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
     shards = _shards(directory, digest, reused=state == REUSED)
     logger.info("prepare: %d shards in %s, %s", shards.num_shards, directory, state)
     return shards
@@ -80,33 +81,41 @@ def _require(directory: Path) -> None:
         raise DataError(f"{directory}: no shards for this config; write them with `millstream prepare`")
 
 
-def _make_whole(
-    directory: Path, name: str, config: DataConfig, raw: RawData, digest: str, workspace: Path
-) -> str:
+class _Asked(NamedTuple):
+    """What `prepare` was asked for."""
+
+    name: str
+    config: DataConfig
+    raw: RawData
+    workspace: Path
+    digest: str
+    """Of the shards."""
+
+
+def _make_whole(directory: Path, asked: _Asked) -> str:
     """Writes what the directory lacks, and returns in words what that was."""
     try:
         damaged = find_damages(directory)
     except DataError as error:
         if directory.parent.exists():  # somebody began to write: it is said why that is not enough
             logger.warning("%s; doing so now", error)
-        with _planned(directory, name, config, raw, digest, workspace) as plan:
+        with _planned(directory, asked) as plan:
             write_directory(directory, plan)
         return "written"
     if not damaged:
         return REUSED
     for file, damage in damaged.items():
         logger.warning("%s: %s; mending it now", directory / file, damage)
-    with _planned(directory, name, config, raw, digest, workspace) as plan:
+    with _planned(directory, asked) as plan:
         repair_directory(directory, plan, damaged)
     return f"{len(damaged)} file(s) mended"
 
 
 @contextmanager
-def _planned(
-    directory: Path, name: str, config: DataConfig, raw: RawData, digest: str, workspace: Path
-) -> Iterator[DirectoryPlan]:
+def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
     """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block."""
-    before = _before_reading(raw, workspace)
+    config, raw = asked.config, asked.raw
+    before = _before_reading(raw, asked.workspace)
     folder = directory.with_name(f"{directory.name}.scan")
     shutil.rmtree(folder, ignore_errors=True)  # a killed process's
     folder.mkdir(parents=True)
@@ -114,7 +123,7 @@ def _planned(
         scanned = scan(open_source(config, raw), folder, seed=config.seed, max_bad_fraction=config.max_bad_fraction)
         if before is not None:
             assert_unchanged(before)
-        yield plan_directory(name, config, scanned, data_digest=digest, source_digest=raw.digest)
+        yield plan_directory(asked.name, config, scanned, data_digest=asked.digest, source_digest=raw.digest)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -139,6 +139,7 @@ def test_what_the_stages_hand_on_is_on_the_run(run: Run, digits: Any) -> None:
     found = _found(run)
     assert found.data.metrics == {
         "data/num_shards": digits.shards.num_shards,
+        "data/num_bad": 0,
         **{f"data/num_examples_{split}": number for split, number in digits.shards.num_examples.items()},
         "best_step": 20,
         f"best_{run.config.train.best_metric}": 0.9,
