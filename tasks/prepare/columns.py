@@ -103,6 +103,12 @@ def plain(type: pa.DataType) -> pa.DataType:
     return type
 
 
+def is_text(type: pa.DataType) -> bool:
+    """Returns whether a column of the type holds text."""
+    type = plain(type)
+    return is_.is_string(type) or is_.is_large_string(type) or is_.is_string_view(type)
+
+
 def lengths_of(array: pa.Array) -> pa.Array:
     """Returns how many values each list of a column of lists has, int64 [n]; null where there is no list."""
     array = _decoded(array)
@@ -324,7 +330,7 @@ RULES = (
     Rule(
         "string, large_string, string_view",
         "category, or text if named in `text`; stored as UTF-8",
-        lambda type: is_.is_string(type) or is_.is_large_string(type) or is_.is_string_view(type),
+        is_text,
         _WANTED["string"],
         (*_NUMBERS, "date", "timestamp"),
     ),
