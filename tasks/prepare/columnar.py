@@ -75,8 +75,8 @@ class _Readable:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, pa.ArrowException | OSError) and not isinstance(error, MemoryError):
             raise DataError(
-                f"{self._path}: cannot be read as {self._format} ({str(error).splitlines()[0]}); fetch or write it anew, "
-                f"or set data.source.format if it is another"
+                f"{self._path}: cannot be read as {self._format} ({str(error).splitlines()[0]}); write it anew, or "
+                f"set data.source.format if it is another"
             ) from error
 
 

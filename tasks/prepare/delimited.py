@@ -30,7 +30,7 @@ class DelimitedFiles:
     """CSV files below a directory, each with a header; opening them reads the headers."""
 
     def __init__(self, directory: Path, files: Sequence[str], source: TableSource) -> None:
-        """Raises ConfigError for an encoding or a delimiter that cannot be, DataError for a header that cannot be used."""
+        """Raises ConfigError for an impossible encoding or delimiter, DataError for a header that cannot be used."""
         self._directory, self._source = directory, source
         self._encoding = _encoding(source.encoding)
         self._tokens = pc.ascii_trim_whitespace(pa.array(source.null_tokens, pa.string()))
@@ -73,8 +73,8 @@ class DelimitedFiles:
                     table, bad = parser.columns(), tuple(parser.bad)
                     if whole < len(rest) and (at_end or len(rest) > MAX_ROW_CHARACTERS):
                         raise DataError(
-                            f"{self._directory / file}: row {first + len(parser.rows) + len(bad)} opens a quote that is "
-                            f"never closed; close it, or leave it out"
+                            f"{self._directory / file}: row {first + len(parser.rows) + len(bad)} opens a quote that "
+                            f"is never closed; close it, or leave it out"
                         )
                 rest = rest[whole:]
                 num_rows = len(table[0]) + len(bad)
@@ -126,7 +126,7 @@ class DelimitedFiles:
             raise DataError(f"{path}: cannot be read ({error}); fetch it anew") from error
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: is not {self._source.encoding} ({error.reason} at byte {error.start}); set data.source.encoding"
+                f"{path}: is not {self._source.encoding} ({error.reason}); set data.source.encoding to what it is"
             ) from None
 
 
@@ -163,7 +163,7 @@ class _Parser:
             except csv.Error as error:
                 if str(error) == "unexpected end of data":
                     return sum(map(len, lines[:start]))
-                self._refuse(f"has a quote out of place ({reader.line_num - start} lines were read for it)")
+                self._refuse(_misquoted(reader.line_num - start))
                 continue
             if not row and len(self._header) > 1:
                 continue  # an empty line
@@ -205,6 +205,10 @@ def _parse_plainly(text: str, delimiter: str, header: Sequence[str]) -> list[pa.
 
 def _lines(text: io.TextIOWrapper, delimiter: str) -> Iterator[list[str]]:
     return csv.reader(iter(text.readline, ""), delimiter=delimiter, strict=True)
+
+
+def _misquoted(num_lines: int) -> str:
+    return "has a quote out of place" + (f", which joins {num_lines} lines" if num_lines > 1 else "")
 
 
 def _end_of_lines(text: str) -> int:

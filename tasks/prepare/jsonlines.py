@@ -71,20 +71,19 @@ class JsonLinesFiles:
 
     def _objects(self, file: str) -> Iterator[tuple[list[int], list[dict[str, Any]], list[BadExample]]]:
         """Yields the flat objects of neighbouring lines with their numbers, and the bad ones."""
-        number, size_bytes = 0, 0
+        size_bytes = 0
         numbers: list[int] = []
         objects: list[dict[str, Any]] = []
         bad: list[BadExample] = []
-        for line in self._lines(file):
-            number += 1
+        for number, line in enumerate(self._lines(file), start=1):
             try:
                 objects.append(_flat(_parse(line)))
                 numbers.append(number)
             except (ValueError, RecursionError) as error:
                 if number == 1 and line.startswith(b"["):
                     raise DataError(
-                        f"{self._directory / file}: begins with a list, not with one JSON object a line; convert it with "
-                        f"jq -c '.[]'"
+                        f"{self._directory / file}: begins with a list, not with one JSON object a line; convert it "
+                        f"with jq -c '.[]'"
                     ) from None
                 bad.append(BadExample(path=file, row=number, reason=f"is not a JSON object: {error}"))
             size_bytes += len(line)

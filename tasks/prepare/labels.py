@@ -93,7 +93,7 @@ def labels_of(values: NDArray[Any] | Sequence[Any], index: dict[str, int]) -> ND
 
 
 def one_hot_labels(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns the place of the only 1 in each row of [n, classes], int64 [n]; -1 where not one is 1 and all others 0."""
+    """Returns the place of the 1 in each row of [n, classes], int64 [n]; -1 where not one is 1 and the others 0."""
     ones = values == 1
     fits = (ones.sum(axis=1) == 1) & ((values == 0) | ones).all(axis=1)
     return np.where(fits, ones.argmax(axis=1), -1)

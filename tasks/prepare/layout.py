@@ -109,7 +109,7 @@ def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFi
             )
         if format != formats[files[0]]:
             raise ConfigError(
-                f"data.source: {files[0]} is {formats[files[0]]} but {file} is {format}; choose the files of one format "
+                f"data.source: {files[0]} is {formats[files[0]]} but {file} is {format}; choose files of one format "
                 f"with a glob in path"
             )
     match formats[files[0]]:
@@ -133,7 +133,7 @@ def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: Tabl
     usage = use(name, table.types, wanted, source.decimal_point)
     if name in source.text and usage.form.meaning != "text":
         raise ConfigError(
-            f"data.source.text: {name!r} is {usage.type}, not text; leave it out of text, or set types: {{{name}: string}}"
+            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set types: {{{name}: string}}"
         )
     return usage
 
@@ -164,7 +164,7 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         )
     if splits.validation_from is not None and usage.form.meaning not in ("date", "timestamp"):
         raise ConfigError(
-            f"data.splits.validation_from: {name!r} is {usage.wanted or usage.type}, which no date can be compared with; "
+            f"data.splits.validation_from: {name!r} is {usage.wanted or usage.type}, which is compared with no date; "
             f"set data.source.types: {{{name}: timestamp}}, or leave validation_from and test_from out"
         )
     return usage
@@ -192,8 +192,8 @@ def _features(
     for usage in inputs:
         if features[names[usage.name]].missing in names.values():
             raise ConfigError(
-                f"data.source: column {usage.name!r} has missing values, which the feature {names[usage.name]}{MARK} is "
-                f"to mark, but a column has that name; rename it, or leave it out with columns"
+                f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, but "
+                f"there is a column of that name; rename it, or leave it out with columns"
             )
     return features
 
@@ -204,8 +204,8 @@ def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...
     classes = label_map(range(target.length or 0), target.name, source.classes)
     if len(classes) != target.length:
         raise ConfigError(
-            f"data.source.classes: has {len(classes)} names, but the lists of {target.name!r} have {target.length} values; "
-            f"give one name a value"
+            f"data.source.classes: has {len(classes)} names, but the lists of {target.name!r} have {target.length} "
+            f"values; give one name a value"
         )
     return classes
 
@@ -214,7 +214,7 @@ def _label_index(classes: Sequence[str], target: Usage) -> dict[str, int]:
     index = label_index(classes, like=_LIKE.get(target.form.meaning, ""))
     if len(index) < len(classes):
         raise ConfigError(
-            f"data.source.classes: two of {list(classes)} are the same {target.form.meaning} in {target.name!r}; keep one"
+            f"data.source.classes: two of {list(classes)} are one and the same {target.form.meaning}; keep one"
         )
     return index
 

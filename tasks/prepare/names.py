@@ -15,9 +15,8 @@ MARK = "_missing"
 def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
     """Returns the feature's name of each source's own name, the same if it will do.
 
-    A feature's name is of ASCII letters, digits and underscores and begins with a letter: accents are dropped, what else
-    is not ASCII becomes its code point (`u4e2d`), anything else an underscore. Raises ConfigError if two names
-    become one.
+    A feature's name is of ASCII letters, digits and underscores and begins with a letter: accents are dropped, other
+    letters become their code point (`u4e2d`), anything else an underscore. Raises ConfigError if two names become one.
     """
     features: dict[str, str] = {}
     for name in names:
@@ -25,8 +24,8 @@ def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
         for other, taken in features.items():
             if taken == feature:
                 raise ConfigError(
-                    f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename one, "
-                    f"or leave it out"
+                    f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename "
+                    f"one, or leave it out"
                 )
         features[name] = feature
     return features

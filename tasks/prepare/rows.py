@@ -27,10 +27,13 @@ class Rows:
 class TableFiles(Protocol):
     """The files of a table that have one format, opened."""
 
-    types: Mapping[str, Mapping[str, pa.DataType]]
-    """The type of each column, by file and column; structs are flattened to `a.b`."""
-    notes: tuple[str, ...]
-    """What a user should be told."""
+    @property
+    def types(self) -> Mapping[str, Mapping[str, pa.DataType]]:
+        """The type of each column, by file and column; structs are flattened to `a.b`."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should be told."""
 
     def infer(self, names: Sequence[str]) -> dict[str, ColumnType]:
         """Returns the types of columns for which `types` does not say all, after looking at all rows if it must.

@@ -36,8 +36,8 @@ def open_table(config: DataConfig, directory: Path, files: Sequence[str]) -> "Ta
 class Table:
     """An opened table: a `Source`.
 
-    Splits by group go by the column's text, by time by int64: microseconds since 1970 UTC of dates and times, numbers as
-    they are.
+    Splits by group go by the column's text; those by time go by microseconds since 1970 UTC of dates and timestamps, by
+    numbers as they are.
     """
 
     schema: SourceSchema
@@ -73,18 +73,20 @@ class Table:
             if mark is not None:
                 columns[mark] = values.missing.astype(np.int64)
         labels = self._labels(rows, faults)
-        keys = [f"{file}:{number}" for number in rows.numbers]
+        keys = [f"{file}:{number}" for number in rows.numbers.tolist()]
         if layout.id is not None:
             keys = texts_of(faults.checked(layout.id, rows))
-            faults.add(layout.id.name, self._repetitions(keys, ids, [f"row {n} of {file}" for n in rows.numbers]))
+            faults.add(
+                layout.id.name, self._repetitions(keys, ids, [f"row {n} of {file}" for n in rows.numbers.tolist()])
+            )
         split_by = self._split_by(file, rows, faults)
         good = faults.good(len(rows.numbers))
         return Batch(
             rows=rows.numbers[good] + (first - 1),
-            keys=_chosen(keys, good),
+            keys=_chosen_texts(keys, good),
             labels=labels[good],
             columns={name: _column(values, good) for name, values in columns.items()},
-            split_by=None if split_by is None else _chosen(split_by, good),
+            split_by=split_by[good] if isinstance(split_by, np.ndarray) else split_by and _chosen_texts(split_by, good),
             bad=tuple(sorted((*rows.bad, *faults.examples(file, rows)), key=lambda bad: bad.row or 0)),
         )
 
@@ -108,7 +110,7 @@ class Table:
         return labels
 
     def _repetitions(self, keys: Sequence[str], ids: dict[str, str], places: Sequence[str]) -> dict[int, str]:
-        """Returns which rows have an id that an earlier one has; `ids` remembers the row of each that may come again."""
+        """Returns which rows have the id of an earlier one; `ids` remembers the row of each that may come again."""
         found = {}
         if self._layout.repeated:
             for place, key in enumerate(keys):
@@ -175,12 +177,8 @@ class _Faults:
             yield BadExample(path=file, row=int(rows.numbers[place]), column=column, reason=reason)
 
 
-def _chosen(values: Sequence[str] | NDArray[np.int64], good: Mask) -> Sequence[str] | NDArray[np.int64]:
-    if good.all():
-        return values
-    if isinstance(values, np.ndarray):
-        return values[good]
-    return [value for value, is_good in zip(values, good.tolist(), strict=True) if is_good]
+def _chosen_texts(texts: Sequence[str], good: Mask) -> Sequence[str]:
+    return texts if good.all() else [text for text, is_good in zip(texts, good.tolist(), strict=True) if is_good]
 
 
 def _column(values: NDArray[np.generic] | pa.Array, good: Mask) -> Column:
