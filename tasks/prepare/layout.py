@@ -192,8 +192,8 @@ def _features(
     for usage in inputs:
         if features[names[usage.name]].missing in names.values():
             raise ConfigError(
-                f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, but "
-                f"there is a column of that name; rename it, or leave it out with columns"
+                f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, "
+                f"but a column has that name; rename it, or leave it out with columns"
             )
     return features
 

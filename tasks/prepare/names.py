@@ -18,17 +18,15 @@ def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
     A feature's name is of ASCII letters, digits and underscores and begins with a letter: accents are dropped, other
     letters become their code point (`u4e2d`), anything else an underscore. Raises ConfigError if two names become one.
     """
-    features: dict[str, str] = {}
+    names_by_feature: dict[str, str] = {}
     for name in names:
         feature = _feature_name(name)
-        for other, taken in features.items():
-            if taken == feature:
-                raise ConfigError(
-                    f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename "
-                    f"one, or leave it out"
-                )
-        features[name] = feature
-    return features
+        if (other := names_by_feature.setdefault(feature, name)) != name:
+            raise ConfigError(
+                f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename one, or "
+                f"leave it out"
+            )
+    return {name: feature for feature, name in names_by_feature.items()}
 
 
 def _feature_name(name: str) -> str:
