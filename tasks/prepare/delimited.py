@@ -33,6 +33,8 @@ class DelimitedFiles:
         """Raises ConfigError for an impossible encoding or delimiter, DataError for a header that cannot be used."""
         self._directory, self._source = directory, source
         self._encoding = _encoding(source.encoding)
+        if source.delimiter in '\r\n"':
+            raise ConfigError(f"data.source.delimiter={source.delimiter!r}: ends a line or a value; use another")
         self._tokens = pc.ascii_trim_whitespace(pa.array(source.null_tokens, pa.string()))
         self._headers = {file: self._header(file) for file in files}
         self.types = {file: {name: pa.string() for name in names if name} for file, names in self._headers.items()}
@@ -94,8 +96,6 @@ class DelimitedFiles:
         try:
             with self._text(file) as text:
                 names = [name.strip() for name in next(_lines(text, self._delimiter(file)), [])]
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"data.source.delimiter={self._source.delimiter!r}: {error}; choose another") from None
         except csv.Error as error:
             raise DataError(f"{self._directory / file}: has a header that is no CSV ({error}); mend it") from None
         if not any(names):

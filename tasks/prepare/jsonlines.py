@@ -38,13 +38,12 @@ class JsonLinesFiles:
                         if name not in self._found:
                             self._found[name] = _Found()
                         self._found[name].add(value, number, file)
-        # Where one row has an object and another null, the null is that of all its values.
-        parents = {name[: index + 1] for name in self._found for index, c in enumerate(name[1:]) if c == "."}
-        types = {
-            name: found.type(source.types.get(name))
-            for name, found in self._found.items()
-            if found.kinds or name not in parents
-        }
+        parents = {name[:index] for name in self._found for index, c in enumerate(name) if c == "."}
+        for name in parents & self._found.keys():
+            self._found[name].kinds.setdefault("dict", "an object in another row")
+            if self._found[name].kinds.keys() == {"dict"}:
+                del self._found[name]  # null or empty: all of its values are missing there
+        types = {name: found.type(source.types.get(name)) for name, found in self._found.items()}
         self.types = dict.fromkeys(files, types)
         self.notes: tuple[str, ...] = ()
 
@@ -149,6 +148,8 @@ class _Found:
         kinds = set(self.kinds)
         if not kinds:
             return pa.null()
+        if "dict" in kinds:
+            return pa.struct([])
         if "list" in kinds:
             elements = self.elements - {"null"}
             numbers = kinds == {"list"} and (elements <= _NUMBERS or elements == {"bool"}) and elements
@@ -163,7 +164,7 @@ class _Found:
         kinds, elements = set(self.kinds), self.elements - {"null"}
         if len(kinds) > 1 and kinds != _NUMBERS:
             places = " and ".join(self.kinds[kind] for kind in sorted(kinds))
-            fix = "leave it out with columns" if "list" in kinds else f"set types: {{{name}: string}}, or another"
+            fix = "leave it out with columns" if kinds & {"list", "dict"} else f"set types: {{{name}: string}}, or another"
             raise ConfigError(f"data.source: column {name!r} holds values of different types: {places}; {fix}")
         if loss := self._loss(elements if kinds == {"list"} else kinds):
             fix = "leave it out with columns" if "list" in kinds else "set its type in types to string or float64"
@@ -200,7 +201,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
         return values
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        below = {f"{name}.{key}": v for key, v in _flat(value).items()} if isinstance(value, dict) else {name: value}
+        below = {f"{name}.{key}": v for key, v in _flat(value).items()} if value and type(value) is dict else {name: value}
         if flat.keys() & below.keys():
             raise ValueError(f"it has {min(flat.keys() & below.keys())} twice")
         flat |= below

@@ -181,7 +181,11 @@ def test_a_type_without_a_rule_is_refused_with_the_fix(array: pa.Array) -> None:
         (pa.array([0.1, NAN]), "string", ["0.1", None]),
         (pa.array([True]), "string", ["true"]),
         (pa.array([Decimal("12345678901234567890.10")], pa.decimal128(22, 2)), "string", ["12345678901234567890.10"]),
-        (pa.array([Decimal("1.50"), Decimal("2.00")], pa.decimal128(20, 2)), "int64", ["is '1.50', not a whole number", 2]),
+        (
+            pa.array([Decimal("1.50"), Decimal("2.00")], pa.decimal128(20, 2)),
+            "int64",
+            ["is '1.50', not a whole number", 2],
+        ),
         (pa.array([Decimal("0.1")], pa.decimal128(20, 1)), "float64", [0.1]),
         (pa.array([b"\xc3\xb6", b"\xff", None]), "string", ["ö", "is b'\\xff', not UTF-8", None]),
         (pa.array([1999], pa.timestamp("ns")), "timestamp", [1]),
@@ -210,7 +214,11 @@ def test_a_type_that_cannot_be_given_is_refused() -> None:
     [
         ("int64", [" 7 ", "007", "+7", "-7", "1.0", "0x7", "7_0", "", "٧"], [7, 7, 7, -7, *["not a whole number"] * 5]),
         ("int64", [str(MAX), str(MAX + 1), "-" + str(MAX + 2)], [MAX, OVER, OVER]),
-        ("float64", ["0.1", ".5", "5.", "1e-3", "-0", "1,5", "NaN"], [0.1, 0.5, 5.0, 0.001, -0.0, "not a number", None]),
+        (
+            "float64",
+            ["0.1", ".5", "5.", "1e-3", "-0", "1,5", "NaN"],
+            [0.1, 0.5, 5.0, 0.001, -0.0, "not a number", None],
+        ),
         ("float64", ["inf", "-Infinity", "1e999", "9007199254740993"], [*["not a finite number"] * 3, 2.0**53]),
         ("float32", ["0.1", "1e39"], [float(np.float32("0.1")), "not a finite number"]),
         ("bool", ["true", "FALSE", "1", "0", "yes"], [1, 0, 1, 0, "not true or false"]),
@@ -261,10 +269,16 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([["1", "2", "3"], ["4", "NA"]], r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to null_tokens"),
+        (
+            [["1", "2", "3"], ["4", "NA"]],
+            r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to null_tokens",
+        ),
         ([["true", "false", "-"]], r"holds true and false but for 1 of 3 values, such as '-'"),
         ([["2026-01-01", "2026-01-02", "soon"]], r"holds dates or times but for 1 of 3 values, such as 'soon'"),
-        ([["1", str(MAX + 1)]], r"holds whole numbers, of which '9223372036854775808' at 0:1 would not stay what it is"),
+        (
+            [["1", str(MAX + 1)]],
+            r"holds whole numbers, of which '9223372036854775808' at 0:1 would not stay what it is",
+        ),
         ([["9007199254740993"], ["0.5"]], r"of which '9007199254740993' at 0:0 would not stay what it is as float64"),
         ([["2026-01-01T00:00:00.0000001"]], r"would not stay what it is as timestamp; .* string or timestamp"),
     ],

@@ -128,7 +128,7 @@ def test_reading_again_and_in_smaller_parts_gives_the_same(
     assert once["t"] == [text.encode() for text in texts]
     assert once["rows"] == list(range(1000))
     monkeypatch.setattr(columnar, "BATCH_BYTES", 500)
-    monkeypatch.setattr(delimited, "BLOCK_CHARACTERS", 7)
+    monkeypatch.setattr(delimited, "BLOCK_CHARACTERS", 97)
     monkeypatch.setattr(jsonlines, "BATCH_BYTES", 500)
     again = opened({file: table}, text=["t"])
     assert len(list(again.read())) > 20
@@ -164,9 +164,7 @@ def test_a_column_empty_at_first_then_whole_then_fractional_has_one_type(
 
 @pytest.mark.parametrize("token", ["", "NULL", "NA", "-"])
 @pytest.mark.parametrize("quoted", [False, True])
-def test_null_tokens_are_missing_values_quoted_or_not(
-    opened: Callable[..., Table], token: str, quoted: bool
-) -> None:
+def test_null_tokens_are_missing_values_quoted_or_not(opened: Callable[..., Table], token: str, quoted: bool) -> None:
     written = f'"{token}"' if quoted else token
     table = opened({"a.csv": f"x,y\n1,a\n{written},a\n 3,b\n"}, null_tokens=[token], missing="keep")
     assert table.schema.features["x"].missing == "x_missing"
@@ -288,6 +286,9 @@ def test_a_line_that_is_no_object_is_a_bad_row(opened: Callable[..., Table]) -> 
         ('{"x": 1, "y": 1}\n{"x": "1", "y": 1}', r"'x' holds values of different types: 1 in row 1.* and '1' in row 2"),
         ('{"x": 1, "y": 1}\n{"x": 1, "y": "1"}', r"'y' holds values of different types"),
         ('{"x": true, "y": 1}\n{"x": 1, "y": 1}', "different types"),
+        ('{"x": 1, "y": 1}\n{"x": {"a": 1}, "y": 1}', "different types: an object in another row and 1 in row 1"),
+        ('{"x": 1, "y": 1}\n{"x": {}, "y": 1}', "different types"),
+        ('{"x": {}, "y": 1}', "has no rule"),
         ('{"x": 0.5, "y": 1}\n{"x": 9007199254740993, "y": 1}', "9007199254740993 in row 2"),
         ('{"x": ["a"], "y": 1}', "has no rule"),
         ('{"x": [1, "a"], "y": 1}', "has no rule"),
@@ -361,7 +362,9 @@ def test_a_cut_archive_of_a_csv_is_named(opened: Callable[..., Table]) -> None:
 
 def test_folders_named_column_value_add_the_column(opened: Callable[..., Table]) -> None:
     table = pa.table({"x": [1], "y": ["a"]})
-    files: Files = {f"year={year}/month={m}/a%20b={v}/p.parquet": table for year, m, v in [(25, "01", "u%2Fv"), (26, "12", "w")]}
+    files: Files = {
+        f"year={year}/month={m}/a%20b={v}/p.parquet": table for year, m, v in [(25, "01", "u%2Fv"), (26, "12", "w")]
+    }
     opened_table = opened(files)
     assert _read(opened_table)["year"] == [25, 26]
     assert _read(opened_table)["month"] == [b"01", b"12"]
@@ -379,7 +382,9 @@ def test_folders_named_column_value_add_the_column(opened: Callable[..., Table])
 
 
 def test_structs_are_flattened_and_may_be_chosen_whole(opened: Callable[..., Table]) -> None:
-    struct = pa.array([{"b": 1, "c": {"d": 0.5}}, None], pa.struct([("b", pa.int64()), ("c", pa.struct([("d", pa.float64())]))]))
+    struct = pa.array(
+        [{"b": 1, "c": {"d": 0.5}}, None], pa.struct([("b", pa.int64()), ("c", pa.struct([("d", pa.float64())]))])
+    )
     table = opened({"a.parquet": pa.table({"a": struct, "z": [1, 2], "y": ["u", "v"]})}, columns=["a"], missing="keep")
     assert table.schema.inputs == ("a_b", "a_c_d")
     assert _read(table)["a_b"] == [1, 0]
@@ -392,14 +397,20 @@ def test_structs_are_flattened_and_may_be_chosen_whole(opened: Callable[..., Tab
     ("source", "message"),
     [
         ({"target": "Y"}, r"data\.source\.target: there is no column 'Y'"),
-        ({"columns": ["wrd"]}, r"data\.source\.columns: there is no column 'wrd'; did you mean 'word'\? There are n, x, word"),
+        (
+            {"columns": ["wrd"]},
+            r"data\.source\.columns: there is no column 'wrd'; did you mean 'word'\? There are n, x, word",
+        ),
         ({"text": ["x1"]}, r"data\.source\.text: there is no column 'x1'"),
         ({"types": {"nn": "int64"}}, r"data\.source\.types: there is no column 'nn'"),
         ({"id": "key"}, r"data\.source\.id: there is no column 'key'"),
         ({"splits": {"kind": "group", "column": "who"}}, r"data\.splits\.column: there is no column 'who'"),
         ({"splits": {"kind": "official"}}, "kind: file"),
         ({"splits": {"kind": "time", "column": "yes"}}, "'yes' is bool, not a time"),
-        ({"splits": {"kind": "time", "column": "n", "validation_from": "2026-01-01", "test_from": "2026-02-01"}}, "no date"),
+        (
+            {"splits": {"kind": "time", "column": "n", "validation_from": "2026-01-01", "test_from": "2026-02-01"}},
+            "no date",
+        ),
         ({"columns": ["y"]}, "is the target"),
         ({"columns": ["x", "x"]}, "given twice"),
         ({"id": "y"}, "is the target too"),
