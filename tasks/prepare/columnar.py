@@ -73,7 +73,13 @@ class _Readable:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, pa.ArrowException | OSError) and not isinstance(error, MemoryError):
+        if isinstance(error, pa.ArrowException | OSError | UnicodeDecodeError):
+            if "Expected all lists to be of size" in str(error):
+                raise DataError(
+                    f"{self._path}: has a list of fixed size that is missing, which pyarrow cannot read from Parquet "
+                    f"(apache/arrow#35692); write the column as a plain list or the file as Arrow, or leave it out "
+                    f"with data.source.columns"
+                ) from error
             raise DataError(
                 f"{self._path}: cannot be read as {self._format} ({str(error).splitlines()[0]}); write it anew, or "
                 f"set data.source.format if it is another"

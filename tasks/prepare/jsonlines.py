@@ -164,7 +164,11 @@ class _Found:
         kinds, elements = set(self.kinds), self.elements - {"null"}
         if len(kinds) > 1 and kinds != _NUMBERS:
             places = " and ".join(self.kinds[kind] for kind in sorted(kinds))
-            fix = "leave it out with columns" if kinds & {"list", "dict"} else f"set types: {{{name}: string}}, or another"
+            fix = (
+                "leave it out with columns"
+                if kinds & {"list", "dict"}
+                else f"set types: {{{name}: string}}, or another"
+            )
             raise ConfigError(f"data.source: column {name!r} holds values of different types: {places}; {fix}")
         if loss := self._loss(elements if kinds == {"list"} else kinds):
             fix = "leave it out with columns" if "list" in kinds else "set its type in types to string or float64"
@@ -201,7 +205,9 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
         return values
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        below = {f"{name}.{key}": v for key, v in _flat(value).items()} if value and type(value) is dict else {name: value}
+        below = (
+            {f"{name}.{key}": v for key, v in _flat(value).items()} if value and type(value) is dict else {name: value}
+        )
         if flat.keys() & below.keys():
             raise ValueError(f"it has {min(flat.keys() & below.keys())} twice")
         flat |= below

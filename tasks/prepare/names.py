@@ -23,8 +23,8 @@ def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
         feature = _feature_name(name)
         if (other := names_by_feature.setdefault(feature, name)) != name:
             raise ConfigError(
-                f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename one, or "
-                f"leave it out"
+                f"data.source: the {what}s {other!r} and {name!r} would both be the feature {feature!r}; rename one, "
+                f"or leave it out"
             )
     return {name: feature for feature, name in names_by_feature.items()}
 

@@ -9,8 +9,18 @@ from tasks.prepare.labels import class_name, label_index, label_map, labels_of, 
 
 @pytest.mark.parametrize(
     ("value", "name"),
-    [("7", "7"), (7, "7"), (7.0, "7"), (np.int8(-7), "-7"), (np.float32(7), "7"), (True, "true"), (np.False_, "false")]
-    + [("ö".encode(), "ö"), (2**63, str(2**63)), ("", "")],
+    [
+        ("7", "7"),
+        (7, "7"),
+        (7.0, "7"),
+        (np.int8(-7), "-7"),
+        (np.float32(7), "7"),
+        (True, "true"),
+        (np.False_, "false"),
+        ("ö".encode(), "ö"),
+        (2**63, str(2**63)),
+        ("", ""),
+    ],
 )
 def test_a_value_names_the_class_that_it_means(value: object, name: str) -> None:
     assert class_name(value) == name
