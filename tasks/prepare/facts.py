@@ -1,0 +1,135 @@
+"""Facts: what must be known of all rows of a table before the first is read for good."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tasks.errors import ConfigError
+from tasks.prepare.columns import lengths_of
+from tasks.prepare.labels import MAX_CLASSES
+from tasks.prepare.rows import Rows, TableFiles
+from tasks.prepare.usage import Usage, empty
+from tasks.prepare.values import Values, nulls
+
+
+@dataclass
+class Facts:
+    """What one look at all rows has found."""
+
+    num_rows: int = 0
+    """Good and bad ones, of the files that had to be looked at."""
+    missing: set[str] = field(default_factory=set)
+    """The inputs that have missing values, as far as they were asked for."""
+    lengths: dict[str, int] = field(default_factory=dict)
+    """How many values most lists of a column have."""
+    classes: set[Any] = field(default_factory=set)
+    """The different values of the target; one more than may be where there are too many."""
+    repeated: frozenset[int] = frozenset()
+    """hash() of every id that two rows have or more, and perhaps of others."""
+
+
+def find_facts(
+    files: TableFiles, inputs: Sequence[Usage], target: Usage | None, id: Usage | None, *, missing: bool
+) -> Facts:
+    """Returns the facts of all rows; `target` is None if its classes are known, `missing` asks which inputs have gaps.
+
+    Raises ConfigError if an input has no value in any row, or if most lists of a column are not of one length.
+    """
+    look = _Look(inputs, target, id, missing)
+    for file in files.types:
+        if not (names := look.open_names()):
+            break
+        for rows in files.read(file, names):
+            look.at(rows)
+    return look.facts()
+
+
+def texts_of(values: Values) -> list[str]:
+    """Returns n values as text, '' where one is missing or bad."""
+    if isinstance(values.values, pa.Array):
+        return pc.fill_null(values.values, "").to_pylist()
+    return [
+        "" if gone else str(value) for value, gone in zip(values.values.tolist(), values.missing.tolist(), strict=True)
+    ]
+
+
+class _Look:
+    """What is known so far, and what is still open."""
+
+    def __init__(self, inputs: Sequence[Usage], target: Usage | None, id: Usage | None, missing: bool) -> None:
+        self._inputs, self._target, self._id, self._missing = inputs, target, id, missing
+        lists = [each for each in (*inputs, target) if each is not None and each.form.meaning == "list"]
+        self._lengths: dict[str, Counter[int]] = {each.name: Counter() for each in lists}
+        self._valued: set[str] = set()
+        self._ids: list[NDArray[np.int64]] = []
+        self._facts = Facts()
+
+    def open_names(self) -> list[str]:
+        """Returns the columns that another look can tell more of."""
+        usages = [*(usage for usage in self._inputs if self._is_open(usage)), self._target, self._id]
+        return list(dict.fromkeys(usage.name for usage in usages if usage is not None))
+
+    def at(self, rows: Rows) -> None:
+        self._facts.num_rows += len(rows.numbers) + len(rows.bad)
+        for name, counts in self._lengths.items():
+            counted = pc.value_counts(lengths_of(rows.columns[name]).drop_null())
+            counts.update(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
+        for usage in filter(self._is_open, self._inputs):
+            array = rows.columns[usage.name]
+            gaps = nulls(array) if usage.name in self._lengths else usage.convert(array).missing
+            if gaps.any():
+                self._facts.missing.add(usage.name)
+            if not gaps.all():
+                self._valued.add(usage.name)
+        if self._target is not None and self._target.name not in self._lengths:
+            values = self._target.convert(rows.columns[self._target.name])
+            if len(self._facts.classes) <= MAX_CLASSES:
+                self._facts.classes |= _different(values, self._target.form.meaning)
+        if self._id is not None:
+            texts = texts_of(self._id.convert(rows.columns[self._id.name]))
+            self._ids.append(np.fromiter(map(hash, texts), np.int64, len(texts)))
+
+    def facts(self) -> Facts:
+        if self._facts.num_rows:
+            for usage in self._inputs:
+                if usage.name not in self._valued:
+                    raise ConfigError(empty(usage.name))
+            self._facts.lengths = {name: _usual(name, counts) for name, counts in self._lengths.items()}
+        hashes, counts = np.unique(np.concatenate([np.array([], np.int64), *self._ids]), return_counts=True)
+        self._facts.repeated = frozenset(hashes[counts > 1].tolist())
+        return self._facts
+
+    def _is_open(self, usage: Usage) -> bool:
+        return (
+            usage.name in self._lengths
+            or usage.name not in self._valued
+            or (self._missing and usage.name not in self._facts.missing)
+        )
+
+
+def _different(values: Values, meaning: str) -> set[Any]:
+    """Returns the different values that are neither missing nor bad, truth values as such."""
+    if isinstance(values.values, pa.Array):
+        return set(pc.unique(values.values.drop_null()).to_pylist())
+    good = ~values.missing
+    good[list(values.bad)] = False
+    found = np.unique(values.values[good]).tolist()
+    return {bool(value) for value in found} if meaning == "bool" else set(found)
+
+
+def _usual(name: str, counts: Counter[int]) -> int:
+    if not counts:
+        raise ConfigError(empty(name))
+    length, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+    if count * 2 <= counts.total() or length == 0:
+        raise ConfigError(
+            f"data.source: column {name!r} holds lists of {len(counts)} different lengths from {min(counts)} to "
+            f"{max(counts)}, most often {length}, but a tensor has one; leave it out with columns"
+        )
+    return length

@@ -1,0 +1,238 @@
+"""Layout: how each column of a table is read and what it becomes, after all rows have been looked at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from tasks.config import DataConfig
+from tasks.errors import ConfigError, DataError
+from tasks.prepare.columnar import ColumnarFiles
+from tasks.prepare.columns import is_text, plain
+from tasks.prepare.delimited import DelimitedFiles
+from tasks.prepare.facts import Facts, find_facts
+from tasks.prepare.jsonlines import JsonLinesFiles
+from tasks.prepare.labels import label_index, label_map
+from tasks.prepare.manifest import Feature
+from tasks.prepare.names import MARK, feature_names
+from tasks.prepare.partitions import Partitioned
+from tasks.prepare.roles import assign_roles
+from tasks.prepare.rows import TableFiles
+from tasks.prepare.source import SourceSchema
+from tasks.prepare.usage import Usage, use
+from tasks.sources import ColumnType, TableSource
+from tasks.splits import TimeSplits
+
+_FORMATS = {
+    "parquet": ("parquet", "pq"),
+    "csv": ("csv", "tsv"),
+    "json": ("json", "jsonl", "ndjson"),
+    "arrow": ("arrow", "feather", "ipc"),
+}
+_PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
+_STORAGE = {"int64": "int64_list", "float32": "float_list", "float64": "raw_bytes", "string": "bytes_list"}
+_LIKE = {"text": "", "int": 0, "float": 0.0, "bool": True}
+"""What stands for the values of a target."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that it takes to read a table."""
+
+    schema: SourceSchema
+    notes: tuple[str, ...]
+    files: TableFiles
+    inputs: dict[str, Usage]
+    """By the name of the feature."""
+    target: Usage
+    label_index: dict[str, int]
+    """The label of each class, by what `class_name` calls it; of no meaning to a one-hot target."""
+    id: Usage | None
+    split: Usage | None
+    repeated: frozenset[int]
+    """hash() of every id that is not the only one of its kind, and perhaps of others."""
+
+
+def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout:
+    """Returns how the table in `files` is read; raises ConfigError and DataError as `open_table`."""
+    source = config.source
+    assert isinstance(source, TableSource)
+    if not files:
+        raise DataError(f"{directory}: holds no files of a table; set data.source.path to where they are")
+    table = Partitioned(_open(directory, files, source))
+    roles = assign_roles(config, source, list(dict.fromkeys(name for types in table.types.values() for name in types)))
+    times = [config.splits.column] if isinstance(config.splits, TimeSplits) else []
+    open_names = dict.fromkeys([*roles.inputs, roles.target, *times])
+    inferred = table.infer([name for name in open_names if name not in source.types and name not in source.text])
+    wanted: dict[str, ColumnType] = {**inferred, **source.types}
+
+    inputs = [_input(name, table, wanted.get(name), source) for name in roles.inputs]
+    target = _target(roles.target, table, wanted.get(roles.target), source)
+    id = None if roles.id is None else _text(roles.id, table, source)
+    split = None
+    if roles.split is not None:
+        split = (
+            _time(roles.split, table, wanted, config.splits, source.decimal_point)
+            if isinstance(config.splits, TimeSplits)
+            else _text(roles.split, table, source)
+        )
+    known = source.classes is not None and target.form.meaning != "list"
+    facts = find_facts(table, inputs, None if known else target, id, missing=source.missing == "keep")
+    if not facts.num_rows:
+        raise DataError(f"{directory / files[0]}: holds no rows{' nor do the other files' if files[1:] else ''}")
+    inputs = [replace(usage, length=facts.lengths.get(usage.name)) for usage in inputs]
+    target = replace(target, length=facts.lengths.get(target.name))
+    names = feature_names(roles.inputs)
+    classes = _classes(target, facts, source)
+    return Layout(
+        schema=SourceSchema(_features(inputs, names, facts, source), tuple(names.values()), classes),
+        notes=(*table.notes, *_notes(inputs, names, facts, inferred)),
+        files=table,
+        inputs={names[usage.name]: usage for usage in inputs},
+        target=target,
+        label_index=_label_index(classes, target),
+        id=id,
+        split=split,
+        repeated=facts.repeated,
+    )
+
+
+def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFiles:
+    formats = {file: _format(file) if source.format == "auto" else source.format for file in files}
+    for file, format in formats.items():
+        if format is None:
+            raise ConfigError(
+                f"data.source: {directory / file} has no ending of Parquet, CSV, JSON lines or Arrow "
+                f"({', '.join('.' + ending for endings in _FORMATS.values() for ending in endings)}); set format, or "
+                f"choose the files with a glob in path"
+            )
+        if format != formats[files[0]]:
+            raise ConfigError(
+                f"data.source: {files[0]} is {formats[files[0]]} but {file} is {format}; choose files of one format "
+                f"with a glob in path"
+            )
+    match formats[files[0]]:
+        case "csv":
+            return DelimitedFiles(directory, files, source)
+        case "json":
+            return JsonLinesFiles(directory, files, source)
+        case format:
+            return ColumnarFiles(directory, files, parquet=format == "parquet")
+
+
+def _format(file: str) -> str | None:
+    path = Path(file.lower())
+    packed = path.suffix in _PACKED
+    ending = (path.with_suffix("") if packed else path).suffix.removeprefix(".")
+    format = next((format for format, endings in _FORMATS.items() if ending in endings), None)
+    return None if packed and format not in ("csv", "json") else format
+
+
+def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
+    usage = use(name, table.types, wanted, source.decimal_point)
+    if name in source.text and usage.form.meaning != "text":
+        raise ConfigError(
+            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set types: {{{name}: string}}"
+        )
+    return usage
+
+
+def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
+    usage = use(name, table.types, wanted, source.decimal_point)
+    if usage.form.meaning not in (*_LIKE, "list") or usage.form.shape not in ((), None):
+        raise ConfigError(
+            f"data.source.target: {name!r} is {wanted or usage.type}, which names no class; choose another column, or, "
+            f"if each of its values is a class, set types: {{{name}: string}}"
+        )
+    return usage
+
+
+def _text(name: str, table: TableFiles, source: TableSource) -> Usage:
+    return use(name, table.types, source.types.get(name, "string"), source.decimal_point)
+
+
+def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits: TimeSplits, point: str) -> Usage:
+    def as_time(type: pa.DataType) -> ColumnType | None:
+        # A text that is no time makes a bad row, wherever it stands.
+        return "timestamp" if is_text(type) and wanted.get(name) in (None, "string") else wanted.get(name)
+
+    usage = use(name, table.types, as_time, point)
+    if usage.form.meaning in ("text", "bool", "list"):
+        raise ConfigError(
+            f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"
+        )
+    if splits.validation_from is not None and usage.form.meaning not in ("date", "timestamp"):
+        raise ConfigError(
+            f"data.splits.validation_from: {name!r} is {usage.wanted or usage.type}, which is compared with no date; "
+            f"set data.source.types: {{{name}: timestamp}}, or leave validation_from and test_from out"
+        )
+    return usage
+
+
+def _features(
+    inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, source: TableSource
+) -> dict[str, Feature]:
+    features: dict[str, Feature] = {}
+    for usage in inputs:
+        name, form = names[usage.name], usage.form
+        marked = source.missing == "keep" and usage.name in facts.missing
+        kind = {"list": "tensor", "text": "text" if usage.name in source.text else "category"}.get(
+            form.meaning, "number"
+        )
+        features[name] = Feature(
+            kind=kind,
+            shape=(usage.length,) if form.shape is None else form.shape,
+            dtype=form.dtype,
+            storage="raw_bytes" if kind == "tensor" else _STORAGE[form.dtype],
+            missing=f"{name}{MARK}" if marked else None,
+        )
+        if marked:
+            features[f"{name}{MARK}"] = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
+    for usage in inputs:
+        if features[names[usage.name]].missing in names.values():
+            raise ConfigError(
+                f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, "
+                f"but a column has that name; rename it, or leave it out with columns"
+            )
+    return features
+
+
+def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...]:
+    if target.form.meaning != "list":
+        return label_map(facts.classes, target.name, source.classes)
+    classes = label_map(range(target.length or 0), target.name, source.classes)
+    if len(classes) != target.length:
+        raise ConfigError(
+            f"data.source.classes: has {len(classes)} names, but the lists of {target.name!r} have {target.length} "
+            f"values; give one name a value"
+        )
+    return classes
+
+
+def _label_index(classes: Sequence[str], target: Usage) -> dict[str, int]:
+    index = label_index(classes, like=_LIKE.get(target.form.meaning, ""))
+    if len(index) < len(classes):
+        raise ConfigError(
+            f"data.source.classes: two of {list(classes)} are one and the same {target.form.meaning}; keep one"
+        )
+    return index
+
+
+def _notes(
+    inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, inferred: Mapping[str, ColumnType]
+) -> list[str]:
+    notes = []
+    if inferred:
+        types = ", ".join(f"{name} {type}" for name, type in inferred.items())
+        notes.append(f"types of columns, from all rows of all files: {types}")
+    naive = [each.name for each in inputs if pa.types.is_timestamp(plain(each.type)) and plain(each.type).tz is None]
+    if naive:
+        notes.append(f"times without a zone were taken as UTC: {', '.join(naive)}")
+    renamed = [f"{name} is {feature}" for name, feature in names.items() if name != feature]
+    if renamed:
+        notes.append(f"columns whose names a model's input cannot have: {', '.join(renamed)}")
+    missing = [each.name for each in inputs if each.name in facts.missing]
+    if missing:
+        notes.append(f"columns with missing values: {', '.join(missing)}")
+    return notes

@@ -1,0 +1,188 @@
+"""Table: the rows of Parquet, CSV, JSON lines or Arrow files as the examples of a source."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tasks.config import DataConfig
+from tasks.prepare.facts import texts_of
+from tasks.prepare.labels import labels_of, one_hot_labels
+from tasks.prepare.layout import Layout, lay_out
+from tasks.prepare.manifest import BadExample
+from tasks.prepare.rows import Rows
+from tasks.prepare.source import Batch, Column, SourceSchema
+from tasks.prepare.usage import Usage
+from tasks.prepare.values import Mask, Values, shown
+from tasks.splits import FileSplits, GroupSplits, TimeSplits
+
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
+def open_table(config: DataConfig, directory: Path, files: Sequence[str]) -> "Table":
+    """Returns the rows of `files` (paths below `directory`, in their order) as a source.
+
+    Looks at all rows once or twice, a few megabytes at a time, to know types, classes and what is missing. Raises
+    ConfigError if the config does not fit the columns, DataError if a file cannot be read.
+    """
+    return Table(config, lay_out(config, directory, files))
+
+
+class Table:
+    """An opened table: a `Source`.
+
+    Splits by group go by the column's text; those by time go by microseconds since 1970 UTC of dates and timestamps, by
+    numbers as they are.
+    """
+
+    schema: SourceSchema
+    notes: tuple[str, ...]
+
+    def __init__(self, config: DataConfig, layout: Layout) -> None:
+        self.schema, self.notes = layout.schema, layout.notes
+        self._splits, self._layout = config.splits, layout
+
+    def read(self) -> Iterator[Batch]:
+        """Yields all rows in the order of the files; a row with more than one bad value is named by the first.
+
+        Raises DataError where a file cannot be read any further.
+        """
+        layout, first = self._layout, 0
+        others = [usage.name for usage in (layout.target, layout.id, layout.split) if usage is not None]
+        names = list(dict.fromkeys([*(usage.name for usage in layout.inputs.values()), *others]))
+        ids: dict[str, str] = {}
+        for file in layout.files.types:
+            num_rows = 0
+            for rows in layout.files.read(file, names):
+                if len(rows.numbers) or rows.bad:
+                    yield self._batch(file, rows, first, ids)
+                num_rows += len(rows.numbers) + len(rows.bad)
+            first += num_rows
+
+    def _batch(self, file: str, rows: Rows, first: int, ids: dict[str, str]) -> Batch:
+        layout, faults = self._layout, _Faults()
+        columns: dict[str, NDArray[np.generic] | pa.Array] = {}
+        for name, usage in layout.inputs.items():
+            values = faults.checked(usage, rows, may_miss=(mark := self.schema.features[name].missing) is not None)
+            columns[name] = values.values
+            if mark is not None:
+                columns[mark] = values.missing.astype(np.int64)
+        labels = self._labels(rows, faults)
+        keys = [f"{file}:{number}" for number in rows.numbers.tolist()]
+        if layout.id is not None:
+            keys = texts_of(faults.checked(layout.id, rows))
+            faults.add(
+                layout.id.name, self._repetitions(keys, ids, [f"row {n} of {file}" for n in rows.numbers.tolist()])
+            )
+        split_by = self._split_by(file, rows, faults)
+        good = faults.good(len(rows.numbers))
+        return Batch(
+            rows=rows.numbers[good] + (first - 1),
+            keys=_chosen_texts(keys, good),
+            labels=labels[good],
+            columns={name: _column(values, good) for name, values in columns.items()},
+            split_by=split_by[good] if isinstance(split_by, np.ndarray) else split_by and _chosen_texts(split_by, good),
+            bad=tuple(sorted((*rows.bad, *faults.examples(file, rows)), key=lambda bad: bad.row or 0)),
+        )
+
+    def _labels(self, rows: Rows, faults: "_Faults") -> NDArray[np.int64]:
+        target, index = self._layout.target, self._layout.label_index
+        values = faults.checked(target, rows)
+        if target.form.meaning == "list":
+            labels = one_hot_labels(values.values)
+            reason = "is not one-hot: one value 1 and all others 0"
+        elif isinstance(values.values, pa.Array):
+            encoded = values.values.dictionary_encode()
+            known = np.array([*(index.get(name, -1) for name in encoded.dictionary.to_pylist()), -1], np.int64)
+            labels = known[pc.fill_null(encoded.indices, len(known) - 1).to_numpy()]
+            reason = ""
+        else:
+            labels = labels_of(values.values.astype(bool) if target.form.meaning == "bool" else values.values, index)
+            reason = ""
+        for place in np.flatnonzero(labels < 0).tolist():
+            value = rows.columns[target.name][place].as_py()
+            faults.add(target.name, {place: reason or f"is {shown(value)}, which is not one of data.source.classes"})
+        return labels
+
+    def _repetitions(self, keys: Sequence[str], ids: dict[str, str], places: Sequence[str]) -> dict[int, str]:
+        """Returns which rows have the id of an earlier one; `ids` remembers the row of each that may come again."""
+        found = {}
+        if self._layout.repeated:
+            for place, key in enumerate(keys):
+                if hash(key) in self._layout.repeated and ids.setdefault(key, places[place]) != places[place]:
+                    found[place] = f"is {shown(key)}, as in {ids[key]}, but an id names one row"
+        return found
+
+    def _split_by(self, file: str, rows: Rows, faults: "_Faults") -> Sequence[str] | NDArray[np.int64] | None:
+        usage, splits = self._layout.split, self._splits
+        if isinstance(splits, FileSplits):
+            return [file] * len(rows.numbers)
+        if usage is None:
+            return None
+        values = faults.checked(usage, rows)
+        if isinstance(splits, GroupSplits):
+            texts = texts_of(values)
+            if splits.pattern is None:
+                return texts
+            found = [re.search(splits.pattern, text) for text in texts]
+            groups = ["" if match is None else match[1] for match in found]
+            wrong = [place for place, match in enumerate(found) if match is None or match[1] is None]
+            faults.add(usage.name, {place: f"is {shown(texts[place])}, without {splits.pattern!r}" for place in wrong})
+            return groups
+        assert isinstance(splits, TimeSplits)
+        times = values.values
+        if usage.form.meaning == "float":
+            whole = (times % 1 == 0) & (np.abs(times) < 2.0**63)
+            faults.add(
+                usage.name,
+                {place: f"is {times[place]}, not a whole number" for place in np.flatnonzero(~whole).tolist()},
+            )
+            times = np.where(whole, times, 0).astype(np.int64)
+        return times * _MICROSECONDS_A_DAY if usage.form.meaning == "date" else times
+
+
+@dataclass
+class _Faults:
+    """The first thing that is wrong with each row that is bad."""
+
+    found: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def checked(self, usage: Usage, rows: Rows, *, may_miss: bool = False) -> Values:
+        """Returns a column's values, after noting the bad ones, and those that are missing but may not be."""
+        values = usage.convert(rows.columns[usage.name])
+        self.add(usage.name, values.bad)
+        if not may_miss and values.missing.any():
+            self.add(usage.name, dict.fromkeys(np.flatnonzero(values.missing).tolist(), "is missing"))
+        return values
+
+    def add(self, column: str, reasons: Mapping[int, str]) -> None:
+        """Notes what is wrong with rows, by their place."""
+        for place, reason in reasons.items():
+            self.found.setdefault(place, (column, reason))
+
+    def good(self, num_rows: int) -> Mask:
+        """Returns which rows have no fault, bool [num_rows]."""
+        good = np.ones(num_rows, bool)
+        good[list(self.found)] = False
+        return good
+
+    def examples(self, file: str, rows: Rows) -> Iterator[BadExample]:
+        """Yields the bad rows."""
+        for place, (column, reason) in self.found.items():
+            yield BadExample(path=file, row=int(rows.numbers[place]), column=column, reason=reason)
+
+
+def _chosen_texts(texts: Sequence[str], good: Mask) -> Sequence[str]:
+    return texts if good.all() else [text for text, is_good in zip(texts, good.tolist(), strict=True) if is_good]
+
+
+def _column(values: NDArray[np.generic] | pa.Array, good: Mask) -> Column:
+    if isinstance(values, np.ndarray):
+        return values if good.all() else values[good]
+    texts = pc.fill_null(values, "") if good.all() else pc.fill_null(values.filter(pa.array(good)), "")
+    return texts.cast(pa.binary()).to_pylist()
