@@ -25,7 +25,7 @@ OPERATIONAL_FIELDS = frozenset(
         "data.source.path",
         "data.source.folder",
         "data.source.data_dir",
-        "data.source.num_workers",
+        "data.num_workers",
         "feed.cache",
         "feed.memory_limit",
         "feed.prefetch_batches",
@@ -55,8 +55,15 @@ class DataConfig(Section):
     """Aimed-at size of one shard ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
     num_shards: int | None = Field(None, ge=1)
     """Exact number of shards of the training split, in place of their size."""
+    shard_multiple: int = Field(1, ge=1)
+    """Shards of each split are a multiple of this, such as the number of readers, unless there are fewer examples."""
+    compression: Literal["none", "gzip", "zlib"] = "none"
+    """Compression of the shards; one that is compressed is read from its start only, and so shuffled as one block."""
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
+
+    num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Images decoded, examples encoded and shards written at once; auto: one a core. Changes no byte."""
 
     def identity(self) -> dict[str, Any]:
         """Returns the group as JSON without its operational fields: what decides the shards."""

@@ -155,7 +155,9 @@ KILL_IN = {
 
 
 @pytest.mark.parametrize("phase", KILL_IN)
-def test_killed_anywhere_is_healed_to_the_same_bytes(tmp_path: Path, phase: str) -> None:
+def test_killed_anywhere_is_healed_to_the_same_bytes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, phase: str
+) -> None:
     left_behind, function, call = KILL_IN[phase]
     kill = f"""
 import itertools, os, signal
@@ -170,11 +172,24 @@ def dying(*arguments):
         assert child.wait() == -signal.SIGKILL
     assert not list(tmp_path.glob(f"data/**/{COMPLETED}"))
     assert list(tmp_path.glob(f"data/*/digits/{left_behind}"))
-    shards = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path)
+    finished = {file.stem: file.stat().st_mtime_ns for file in tmp_path.glob("data/*/digits/1.0.0.scan/finished/[!.]*")}
+    with caplog.at_level(logging.INFO, "millstream"):
+        shards = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path)
     assert not shards.reused
+    assert all((shards.directory / file).stat().st_mtime_ns <= written for file, written in finished.items())
+    assert len(finished) >= (phase == "write")
+    assert ("going on from" in caplog.text) == (phase == "write")
     untouched = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path / "untouched")
     assert _contents(shards.directory) == _contents(untouched.directory)
     assert [entry.name for entry in shards.directory.parent.iterdir()] == ["1.0.0"]
+
+
+def test_number_of_workers_changes_no_byte(tmp_path: Path, raw: RawData) -> None:
+    one, four = (CONFIG.model_copy(update={"num_workers": number}) for number in (1, 4))
+    assert data_digest("digits", one, "source") == data_digest("digits", four, "source")
+    first = prepare("digits", one, raw, tmp_path / "first")
+    second = prepare("digits", four, raw, tmp_path / "second")
+    assert _contents(first.directory) == _contents(second.directory)
 
 
 def test_two_processes_at_once_write_once(tmp_path: Path) -> None:

@@ -1,21 +1,23 @@
 """The scan: every good example is encoded once, every bad one is listed with its reason, and statistics are exact."""
 
+import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from PIL import Image
 
 from tasks.errors import DataError
 from tasks.prepare.batches import Frames, encode_frames
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
-from tasks.prepare.scan import KEYS, SCALARS, scan
+from tasks.prepare.scan import KEYS, SCALARS, kept_scan, scan
 from tasks.prepare.source import Batch, SourceSchema
-from tasks.prepare.statistics import summarize
+from tasks.prepare.statistics import QUANTILES, scalars_of, summarize
 
 MARK = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
 FEATURES = {
@@ -108,8 +110,40 @@ def test_statistics_are_of_the_chosen_examples_alone(tmp_path: Path) -> None:
     price = found["price"]
     assert (price.num_missing, price.min, price.max) == (5, 1 / 8, 49 / 8)
     assert (price.mean, price.std) == pytest.approx((known.mean(), known.std()), rel=1e-14)
+    assert price.quantiles == {f"{q:g}": pytest.approx(np.quantile(known, q)) for q in QUANTILES}
     assert found["cut"] == FeatureStatistics(vocabulary=(("fair", 33), ("größer", 17)))
     assert set(found) == {"price", "cut"}
+
+
+def test_images_stand_in_the_statistics_by_their_height_and_width() -> None:
+    def encoded(width: int, height: int) -> bytes:
+        Image.new("L", (width, height)).save(file := io.BytesIO(), "PNG")
+        return file.getvalue()
+
+    image = Feature(kind="image", shape=(None, None, 1), dtype="string", storage="bytes_list")
+    scalars = scalars_of({"photo": [encoded(3, 5), encoded(70_0, 2)]}, {"photo": image})
+    assert {name: column.to_pylist() for name, column in scalars.items()} == {
+        "photo.width": [3, 700],
+        "photo.height": [5, 2],
+    }
+
+
+def test_a_finished_scan_is_found_again_and_no_other(tmp_path: Path) -> None:
+    assert kept_scan(tmp_path) is None
+    scanned = scan(Rows(bad_every=40), tmp_path, seed=0, max_bad_fraction=0.1)
+    assert kept_scan(tmp_path) is None
+    replace(scanned, split_by=[f"file{row % 3}" for row in range(97)]).keep()
+    found = kept_scan(tmp_path)
+    assert found is not None
+    assert (found.schema, found.notes, found.num_bad) == (scanned.schema, scanned.notes, 3)
+    assert found.split_by == [f"file{row % 3}" for row in range(97)]
+    for name in ("labels", "hashes"):
+        assert np.array_equal(getattr(found, name), getattr(scanned, name))
+    rows = np.arange(97)
+    assert [_cut(c) for c in found.spool.frames(rows)] == [_cut(c) for c in scanned.spool.frames(rows)]
+    kept = tmp_path / "kept.json"
+    kept.write_text(kept.read_text().replace('"boot": "', '"boot": "another start, '))
+    assert kept_scan(tmp_path) is None
 
 
 def test_statistics_of_nothing_known_are_none(tmp_path: Path) -> None:
