@@ -20,7 +20,8 @@ def write_shard(path: Path, chunks: Iterable[Frames], *, compression: Compressio
     The caller makes it durable.
     """
     sha256 = hashlib.sha256()
-    starts = [0]
+    offsets: list[int] = []
+    num_examples = record_bytes = 0
     compress = _COMPRESSORS[compression]()
     size_bytes = 0
     with open(path, "wb") as file:
@@ -29,18 +30,20 @@ def write_shard(path: Path, chunks: Iterable[Frames], *, compression: Compressio
             file.write(data)
             sha256.update(data)
             size_bytes += len(data)
-            starts.extend(accumulate(frames.sizes, initial=starts.pop()))
+            starts = list(accumulate(frames.sizes, initial=record_bytes))
+            record_bytes = starts.pop()
+            offsets += starts[-num_examples % OFFSET_STRIDE :: OFFSET_STRIDE]
+            num_examples += len(starts)
         end = compress(None)
         file.write(end)
         sha256.update(end)
-    record_bytes = starts.pop()
     return Shard(
         file=path.name,
-        num_examples=len(starts),
+        num_examples=num_examples,
         size_bytes=size_bytes + len(end),
         record_bytes=record_bytes,
         sha256=sha256.hexdigest(),
-        offsets=tuple(starts[::OFFSET_STRIDE]),
+        offsets=tuple(offsets),
     )
 
 
