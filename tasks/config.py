@@ -25,6 +25,8 @@ OPERATIONAL_FIELDS = frozenset(
         "data.source.path",
         "data.source.folder",
         "data.source.data_dir",
+        # A limit: over it there are no shards.
+        "data.source.max_unpacked",
         "data.source.num_workers",
         "feed.cache",
         "feed.memory_limit",
