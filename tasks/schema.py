@@ -96,7 +96,8 @@ def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict
     rule = " or ".join(_rule(item) for item in items)
     # Some rules are of what a value must have or leave, not of what it must be.
     must = rule if rule.startswith("must ") else f"must be {rule}"
-    return f"{path}={value!r}: {must}{about}; {_fix(value, options, field)}"
+    shown = re.sub(r"(://)[^/@'\"]*@|\?.*?(?=['\"])", r"\1", repr(value))  # of a URL no password and no query
+    return f"{path}={shown}: {must}{about}; {_fix(value, options, field)}"
 
 
 def _options(item: Any) -> list[str]:

@@ -87,6 +87,29 @@ def test_what_is_wrong_is_refused_with_path_value_rule_and_fix(tree: dict[str, A
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("https://ann:geheim@example.org/x.csv", "user name or password"),
+        ("s3://geheim@bucket/x.csv", "user name or password"),
+        ("https://example.org/x.csv?a=1&access_token=geheim", "access_token"),
+        ("https://b.s3.amazonaws.com/x?X-Amz-Credential=geheim&X-Amz-Signature=geheim", "X-Amz-Credential"),
+        ("https://example.org/x?sig=geheim", "sig"),
+    ],
+)
+def test_url_with_a_secret_is_refused_and_not_repeated(url: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^data\.source\.path='.*': must have no {what}, which") as refused:
+        build_config({"name": "any", "data": {"source": {"kind": "text_folder", "path": url}}})
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["https://example.org/@v/x.zip?download=1&keyword=a", "s3://bucket/a@b", "a@b/c?token=x"]
+)
+def test_url_without_a_secret_is_taken(path: str) -> None:
+    build_config({"name": "any", "data": {"source": {"kind": "text_folder", "path": path}}})
+
+
 def test_every_wrong_field_gets_a_line() -> None:
     with pytest.raises(ConfigError) as refused:
         build_config({"name": "digits", "feed": {"block": 0, "blok": 1}})

@@ -232,11 +232,11 @@ def _apportion_classes(counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> N
 
 def _fill_first(table: NDArray[np.int64], floors: NDArray[np.int64]) -> None:
     """Gives a class that lacks in the first split one example there, where another class can do without: they swap."""
-    for row in np.flatnonzero(table[:, 0] == 0):
-        for held in np.flatnonzero(table[row] > floors[row]):
+    for row in np.flatnonzero(table[:, 0] == 0).tolist():
+        for held in np.flatnonzero(table[row] > floors[row]).tolist():
             can = (table[:, 0] > floors[:, 0]) & (floors[:, 0] > 0) & (table[:, held] == floors[:, held])
             if can.any():
-                swap = [row, can.argmax()]
+                swap = [row, int(can.argmax())]
                 table[swap, [0, held]] += 1
                 table[swap, [held, 0]] -= 1
                 break

@@ -156,8 +156,8 @@ class _Category:
             self._counts[pair["values"]] += pair["counts"]
         if len(self._counts) > MAX_CATEGORIES:
             raise ConfigError(
-                f"data.source: {self._name} has more than {MAX_CATEGORIES:,} different values, too many for categories; "
-                "name it in data.source.text if it is text, else leave it out"
+                f"data.source: {self._name} has more than {MAX_CATEGORIES:,} different values, too many for "
+                "categories; name it in data.source.text if it is text, else leave it out"
             )
 
     def result(self) -> FeatureStatistics:

@@ -33,7 +33,7 @@ def test_equal_numbers_have_no_deviation_however_their_mean_is_rounded(value: fl
 
 @pytest.mark.parametrize("values", [[1e308, 1e308, 1], [-1e200, 1e200]])
 def test_numbers_without_a_finite_deviation_are_refused(values: list[float]) -> None:
-    with pytest.raises(ConfigError, match="price holds numbers from .* to .*, which are too large to be normalised"):
+    with pytest.raises(ConfigError, match=r"price holds numbers from .* to .*, which are too large to be normalised"):
         _summarized("price", values)
 
 
