@@ -14,7 +14,7 @@ from tasks.errors import ConfigError
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
-from tasks.sources import ArraySource, DigitsSource, Located, Source, TfdsSource
+from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
@@ -264,6 +264,25 @@ class Config(Section):
     def identity(self) -> dict[str, Any]:
         """Returns the config as JSON without its operational fields: what decides the result of a run."""
         return _without_operational(self.model_dump(mode="json"), "")
+
+
+def check_images(config: Config) -> None:
+    """Raises ConfigError if a source of images lacks feed.image_size, before they are fetched and made shards for it.
+
+    Of a TFDS data set it is known only later that it holds images.
+    """
+    match config.data.source:
+        case ImageFolderSource(store=store):
+            encoded = store != "raw"
+        case ArraySource(images=images):
+            encoded = bool(images)
+        case _:
+            encoded = False
+    if encoded and config.feed.image_size is None:
+        raise ConfigError(
+            "feed.image_size: must be given, because the images are encoded, each of its own size; for example "
+            "feed.image_size=[224, 224]"
+        )
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

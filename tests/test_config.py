@@ -1,11 +1,20 @@
 """The config: what it takes, what it refuses, and in which words."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.config import OPERATIONAL_FIELDS, ConstantSchedule, CosineSchedule, Mirrored, build_config, load_config
+from tasks.config import (
+    OPERATIONAL_FIELDS,
+    ConstantSchedule,
+    CosineSchedule,
+    Mirrored,
+    build_config,
+    check_images,
+    load_config,
+)
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 
@@ -221,6 +230,22 @@ def test_identity_leaves_out_operational_fields_only() -> None:
         config = build_config({"name": "any", "data": {"source": source}})
         left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("source", "encoded"),
+    [
+        ({"kind": "image_folder", "path": "images"}, True),
+        ({"kind": "image_folder", "path": "images", "store": "raw", "short_side": 32}, False),
+        ({"kind": "array", "read": "mine:read", "images": ["photo"]}, True),
+        ({"kind": "array", "read": "mine:read"}, False),
+    ],
+)
+def test_encoded_images_need_a_size_before_anything_is_fetched(source: dict[str, Any], encoded: bool) -> None:
+    tree = {"name": "any", "data": {"source": source}}
+    check_images(build_config(tree, ["feed.image_size=[32, 32]"]))
+    with pytest.raises(ConfigError, match=r"^feed\.image_size: must be given") if encoded else nullcontext():
+        check_images(build_config(tree))
 
 
 def test_kind_of_a_group_has_a_default() -> None:
