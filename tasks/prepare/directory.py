@@ -3,7 +3,7 @@
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tasks.config import DataConfig
 from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
 from tasks.prepare.manifest import (
     MANIFEST,
+    MAX_VOCABULARY,
     OFFSET_STRIDE,
     QUARANTINE,
     FeatureStatistics,
@@ -78,7 +79,8 @@ def plan_directory(name: str, config: DataConfig, scan: Scan, *, data_digest: st
 
 def write_directory(directory: Path, plan: DirectoryPlan) -> None:
     """Writes all of a shard directory; it has its name only once it is complete."""
-    for note in plan.notes:
+    statistics = _statistics(plan)  # first, because it may refuse
+    for note in (*plan.notes, *_rare(statistics)):
         logger.info("prepare: %s", note)
     if plan.scan.num_bad:
         logger.warning("prepare: %d examples left out; %s says why", plan.scan.num_bad, directory / QUARANTINE)
@@ -99,10 +101,10 @@ def write_directory(directory: Path, plan: DirectoryPlan) -> None:
             features=plan.scan.features,
             label_map=plan.scan.schema.label_map,
             splits={split: _split_manifest(plan, split, shards) for split in plan.splits},
-            statistics=_statistics(plan),
+            statistics=statistics,
             config=plan.config.identity(),
             num_bad=plan.scan.num_bad,
-            notes=plan.notes,
+            notes=(*plan.notes, *_rare(statistics)),
             code_version=_code_version(),
         )
         manifest.write(incomplete / MANIFEST)
@@ -195,6 +197,17 @@ def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
     for rows in plan.splits["train"].values():
         in_train[rows] = True
     return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features)
+
+
+def _rare(statistics: Mapping[str, FeatureStatistics]) -> Iterator[str]:
+    """Yields what is to be said of categories of which not all have a place of their own in the model's input."""
+    for name, found in statistics.items():
+        counts = [count for _, count in found.vocabulary or ()]
+        if len(counts) > MAX_VOCABULARY:
+            yield (
+                f"{name}: has {len(counts)} different values, of which the model tells the {MAX_VOCABULARY} most "
+                f"frequent apart; all others, {sum(counts[MAX_VOCABULARY:]) / sum(counts):.1%} of train, are one to it"
+            )
 
 
 def _code_version() -> str:

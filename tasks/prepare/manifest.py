@@ -9,6 +9,7 @@ from tasks.files import Record
 
 MANIFEST = "manifest.json"
 QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
+MAX_VOCABULARY = 1000  # categories with a place of their own in a model's input, the most frequent; others share one
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 
 

@@ -1,6 +1,8 @@
 """The prepare stage: shards that are there and whole are taken, damaged ones mended, missing ones written."""
 
+import errno
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from tasks.prepare.threads import num_threads
 
 FORMAT_VERSION = 3  # to be raised by whoever changes the bytes that the same config and source give
 REUSED = "there already, nothing written"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 logger = logging.getLogger("millstream")
 
@@ -42,11 +45,20 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     """Returns the shards in data/<digest>/<name>/1.0.0/ of the workspace, whole: written or mended if they were not.
 
     Mended are only the files that are damaged, missing or foreign, to the same bytes. A second process waits for the
-    first and takes its shards. Raises DataError if the raw data is damaged or a split would lack a class.
+    first and takes its shards. Raises DataError if the raw data is damaged, a split would lack a class or the disk is
+    full.
     """
     directory, digest = _place(name, config, raw.digest, workspace)
     with lock(workspace / "data" / f".{digest}.lock"):
-        state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
+        try:
+            state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise DataError(
+                f"{directory.parent}: cannot be written ({os.strerror(error.errno)}); make room or make it writable, "
+                "and run again"
+            ) from error
     shards = _shards(directory, digest, reused=state == REUSED)
     logger.info("prepare: %d shards in %s, %s", shards.num_shards, directory, state)
     return shards

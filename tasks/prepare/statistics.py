@@ -11,8 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from tasks.errors import ConfigError
 from tasks.prepare.manifest import Feature, FeatureStatistics
 from tasks.prepare.source import Column
+
+MAX_CATEGORIES = 100_000
+"""More different values than this are no categories, but text or the names of rows."""
 
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "string": pa.binary()}
 
@@ -68,6 +72,7 @@ def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feat
     """Returns the statistics of each scalar feature over the chosen examples of a ScalarsWriter's file.
 
     For the quantiles one column at a time is in memory, 8 bytes an example.
+    Raises ConfigError like `Summaries`.
     """
     summaries = Summaries(features)
     for scalars, mask in _batches(path, chosen) if summaries else ():
@@ -89,13 +94,14 @@ def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feat
 class Summaries:
     """The statistics of numbers and categories so far.
 
-    Means and deviations are taken in float64, batch by batch (Chan, Golub and LeVeque, 1979).
+    Means and deviations are taken in float64, batch by batch (Chan, Golub and LeVeque, 1979). Raises ConfigError if
+    there are too many categories to be some, or if numbers lie so far apart that they have no finite deviation.
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
         self._features = scalar_features(features)
         self._of = {
-            name: _Category() if feature.kind == "category" else _Number()
+            name: _Category(name) if feature.kind == "category" else _Number(name)
             for name, feature in self._features.items()
             if feature.kind != "missing"
         }
@@ -145,7 +151,8 @@ def _size(encoded: bytes) -> tuple[int, int]:
 class _Number:
     """Count, mean and sum of squared deviations so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.num_missing = self._count = 0
         self._mean = self._squares = 0.0
         self._min, self._max = np.inf, -np.inf
@@ -154,20 +161,30 @@ class _Number:
         numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
         if not len(numbers):
             return
-        mean, total = float(numbers.mean()), self._count + len(numbers)
-        apart = mean - self._mean
-        self._squares += float(np.square(numbers - mean).sum()) + apart**2 * self._count * len(numbers) / total
-        self._mean += apart * len(numbers) / total
+        with np.errstate(over="ignore", invalid="ignore"):  # `result` refuses what comes of it
+            mean, total = numbers.mean(), self._count + len(numbers)
+            apart = mean - self._mean
+            self._squares += np.square(numbers - mean).sum() + apart * apart * self._count * len(numbers) / total
+            self._mean += apart * len(numbers) / total
         self._count = total
         self._min, self._max = min(self._min, float(numbers.min())), max(self._max, float(numbers.max()))
 
     def result(self) -> FeatureStatistics:
         if not self._count:
             return FeatureStatistics(num_missing=self.num_missing)
+        # Rounded means would give equal numbers a deviation, by which any other number becomes a huge one.
+        varies = self._min < self._max
+        mean = float(self._mean) if varies else self._min
+        std = float(np.sqrt(self._squares / self._count)) if varies else 0.0
+        if not (np.isfinite(mean) and np.isfinite(std)):
+            raise ConfigError(
+                f"data.source: {self._name} holds numbers from {self._min:g} to {self._max:g}, which are too large to "
+                "be normalised; leave it out, or write it anew in another unit"
+            )
         return FeatureStatistics(
             num_missing=self.num_missing,
-            mean=self._mean,
-            std=float(np.sqrt(self._squares / self._count)),
+            mean=mean,
+            std=std,
             min=self._min,
             max=self._max,
         )
@@ -176,13 +193,19 @@ class _Number:
 class _Category:
     """Counts of the values so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.num_missing = 0
         self._counts: Counter[bytes] = Counter()
 
     def add(self, values: pa.Array) -> None:
         for pair in values.value_counts().to_pylist():
             self._counts[pair["values"]] += pair["counts"]
+        if len(self._counts) > MAX_CATEGORIES:
+            raise ConfigError(
+                f"data.source: {self._name} has more than {MAX_CATEGORIES:,} different values, too many for "
+                "categories; name it in data.source.text if it is text, else leave it out"
+            )
 
     def result(self) -> FeatureStatistics:
         texts = [(value.decode(), count) for value, count in self._counts.items()]

@@ -58,7 +58,7 @@ class Tally:
         total = num_good + self.num_bad
         if not total:
             raise DataError("data.source: holds no examples; give a source that has some")
-        if self.num_bad > max_bad_fraction * total or not num_good:
+        if self.num_bad / total > max_bad_fraction or not num_good:
             listed = "".join(f"\n  {describe_bad(bad)}" for bad in self.first_bad)
             more = f"\n  and {self.num_bad - len(self.first_bad)} more" if self.num_bad > len(self.first_bad) else ""
             raise DataError(

@@ -13,7 +13,7 @@ from tasks.config import DataConfig
 from tasks.download import fetch as module
 from tasks.download.download import download, source_digest
 from tasks.download.record import RawData
-from tasks.errors import DataError
+from tasks.errors import ConfigError, DataError
 from tasks.files import COMPLETED, digest_bytes, digest_json, verify
 
 DATA = bytes(range(256)) * 1200  # 307,200 bytes: more than the sockets hold back
@@ -310,15 +310,23 @@ def test_compression_on_the_way_is_refused_but_a_compressed_file_is_none(server:
         download(config(server.url("x.csv.gz")), tmp_path)
 
 
+@pytest.fixture
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "netrc"
+    file.write_text("machine 127.0.0.1 login ann password geh@im\ndefault login eve password other\n")
+    monkeypatch.setenv("NETRC", str(file))
+
+
+@pytest.mark.usefixtures("login")
 def test_password_goes_to_the_server_but_into_no_log_and_no_error(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = server.url("x.csv?token=geheim").replace("://", "://ann:geh%40im@")
+    url = server.url("x.csv?session=geheim")
     server.cuts = [1000]
     with caplog.at_level(logging.DEBUG):
         assert fetched(download(config(url), tmp_path)) == DATA
     assert {(asked["path"], asked["Authorization"]) for asked in server.requests} == {
-        ("/x.csv?token=geheim", "Basic YW5uOmdlaEBpbQ==")
+        ("/x.csv?session=geheim", "Basic YW5uOmdlaEBpbQ==")
     }
     assert "try 2 of 8" in caplog.text
     server.statuses = [404, *[500] * 8]
@@ -330,10 +338,22 @@ def test_password_goes_to_the_server_but_into_no_log_and_no_error(
         assert not re.search("geh|ann", str(raised.value) + caplog.text)
 
 
+@pytest.mark.usefixtures("login")
 def test_password_goes_to_no_other_host(server: Server, tmp_path: Path) -> None:
     server.statuses, server.headers = [302], {"Location": f"http://localhost:{server.server_port}/z"}
-    assert fetched(download(config(server.url("x.csv").replace("://", "://ann:geheim@")), tmp_path)) == DATA
+    assert fetched(download(config(server.url("x.csv")), tmp_path)) == DATA
     assert ["Authorization" in asked for asked in server.requests] == [True, False]
+
+
+def test_netrc_that_is_none_is_refused_without_what_it_says(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("\npassword geheim\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(ConfigError, match="netrc, line 2: no valid netrc") as raised:
+        download(config(server.url("x.csv")), tmp_path)
+    assert "geheim" not in str(raised.value)
+    assert server.requests == []
 
 
 def test_name_with_blanks_and_umlauts_is_fetched(server: Server, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -206,6 +207,18 @@ atexit.register(lambda: print(heavy & set(sys.modules)))
 """
     with _start(tmp_path, spy) as child:
         assert child.communicate()[0].split() == ["False", "set()"]
+
+
+def test_files_that_the_kernel_refuses_are_told_and_nothing_is_left(tmp_path: Path, raw: RawData) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, most))  # as a full disk would
+        with pytest.raises(DataError, match=r"digits: cannot be written \(File too large\); make room"):
+            prepare("digits", CONFIG, raw, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert list((tmp_path / "data").rglob("*/*/*")) == []
+    assert prepare("digits", CONFIG, raw, tmp_path).num_examples["train"] > 0
 
 
 def test_damaged_raw_data_is_refused(tmp_path: Path, raw: RawData) -> None:

@@ -14,10 +14,12 @@ from PIL import Image
 
 from tasks.errors import DataError
 from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
 from tasks.prepare.scan import KEYS, SCALARS, kept_scan, scan
 from tasks.prepare.source import Batch, SourceSchema
 from tasks.prepare.statistics import QUANTILES, scalars_of, summarize
+from tasks.prepare.tally import Tally
 
 MARK = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
 FEATURES = {
@@ -95,6 +97,19 @@ def test_too_many_bad_examples_fail_with_the_first_ten(tmp_path: Path) -> None:
     assert lines[1] == "  table.csv, row 1, column price is 'x', not a number"
     assert lines[10] == "  table.csv, row 46, column price is 'x', not a number"
     assert lines[11:] == ["  and 10 more"]
+
+
+def test_just_as_many_bad_examples_as_are_allowed_are_left_out() -> None:
+    # 0.29 x 100 is a little less than 29 in floating point.
+    tally = Tally()
+    bad = tuple(BadExample(path="table.csv", reason="is bad") for _ in range(29))
+    keys = [str(row) for row in range(71)]
+    tally.add(
+        Batch(rows=np.arange(71), keys=keys, labels=np.zeros(71, np.int64), columns={}, bad=bad), hash_keys(keys, 0)
+    )
+    tally.check(0.29)
+    with pytest.raises(DataError, match="29 of 100 examples cannot be used"):
+        tally.check(0.28)
 
 
 def test_source_without_a_good_example_is_refused(tmp_path: Path) -> None:
