@@ -34,6 +34,7 @@ ORDER = (
         "source_code",
         "sources",
         "splits",
+        "strict_yaml",
     },
     {"workers"},
     {"download"},
