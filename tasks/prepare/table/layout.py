@@ -8,19 +8,19 @@ import pyarrow as pa
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.columnar import ColumnarFiles
-from tasks.prepare.columns import is_text, plain
-from tasks.prepare.delimited import DelimitedFiles
-from tasks.prepare.facts import Facts, find_facts
-from tasks.prepare.jsonlines import JsonLinesFiles
 from tasks.prepare.labels import label_index, label_map
 from tasks.prepare.manifest import Feature
 from tasks.prepare.names import MARK, feature_names
-from tasks.prepare.partitions import Partitioned
-from tasks.prepare.roles import assign_roles
-from tasks.prepare.rows import TableFiles
 from tasks.prepare.source import SourceSchema
-from tasks.prepare.usage import Usage, use
+from tasks.prepare.table.columnar import ColumnarFiles
+from tasks.prepare.table.columns import is_text, plain
+from tasks.prepare.table.delimited import DelimitedFiles
+from tasks.prepare.table.facts import Facts, find_facts
+from tasks.prepare.table.json_lines import JsonLinesFiles
+from tasks.prepare.table.partitions import Partitioned
+from tasks.prepare.table.roles import assign_roles
+from tasks.prepare.table.rows import TableFiles
+from tasks.prepare.table.usage import Usage, use
 from tasks.sources import ColumnType, TableSource
 from tasks.splits import TimeSplits
 

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.config import DataConfig
-from tasks.prepare.facts import texts_of
 from tasks.prepare.labels import labels_of, one_hot_labels
-from tasks.prepare.layout import Layout, lay_out
 from tasks.prepare.manifest import BadExample
-from tasks.prepare.rows import Rows
 from tasks.prepare.source import Batch, Column, SourceSchema
-from tasks.prepare.usage import Usage
-from tasks.prepare.values import Mask, Values, shown
+from tasks.prepare.table.facts import texts_of
+from tasks.prepare.table.layout import Layout, lay_out
+from tasks.prepare.table.rows import Rows
+from tasks.prepare.table.usage import Usage
+from tasks.prepare.table.values import Mask, Values, shown
 from tasks.splits import FileSplits, GroupSplits, TimeSplits
 
 _MICROSECONDS_A_DAY = 86_400_000_000
