@@ -15,7 +15,7 @@ from tasks.errors import ConfigError, DataError
 from tasks.prepare.manifest import BadExample
 from tasks.prepare.table.literals import INT64
 from tasks.prepare.table.rows import Rows
-from tasks.prepare.table.values import shown
+from tasks.prepare.wording import shown
 from tasks.sources import ColumnType, TableSource
 
 BATCH_BYTES = 2 << 20

@@ -1,6 +1,5 @@
 """Table: the rows of Parquet, CSV, JSON lines or Arrow files as the examples of a source."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +10,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.config import DataConfig
-from tasks.prepare.labels import labels_of, one_hot_labels
+from tasks.prepare.groups import groups_of
+from tasks.prepare.labels import labels_of, one_hot_labels, why_no_class
 from tasks.prepare.manifest import BadExample
 from tasks.prepare.source import Batch, Column, SourceSchema
 from tasks.prepare.table.facts import texts_of
 from tasks.prepare.table.layout import Layout, lay_out
 from tasks.prepare.table.rows import Rows
 from tasks.prepare.table.usage import Usage
-from tasks.prepare.table.values import Mask, Values, shown
+from tasks.prepare.table.values import Mask, Values
+from tasks.prepare.wording import shown
 from tasks.splits import FileSplits, GroupSplits, TimeSplits
 
 _MICROSECONDS_A_DAY = 86_400_000_000
@@ -106,7 +107,7 @@ class Table:
             reason = ""
         for place in np.flatnonzero(labels < 0).tolist():
             value = rows.columns[target.name][place].as_py()
-            faults.add(target.name, {place: reason or f"is {shown(value)}, which is not one of data.source.classes"})
+            faults.add(target.name, {place: reason or why_no_class(value)})
         return labels
 
     def _repetitions(self, keys: Sequence[str], ids: dict[str, str], places: Sequence[str]) -> dict[int, str]:
@@ -126,13 +127,8 @@ class Table:
             return None
         values = faults.checked(usage, rows)
         if isinstance(splits, GroupSplits):
-            texts = texts_of(values)
-            if splits.pattern is None:
-                return texts
-            found = [re.search(splits.pattern, text) for text in texts]
-            groups = ["" if match is None else match[1] for match in found]
-            wrong = [place for place, match in enumerate(found) if match is None or match[1] is None]
-            faults.add(usage.name, {place: f"is {shown(texts[place])}, without {splits.pattern!r}" for place in wrong})
+            groups, wrong = groups_of(texts_of(values), splits.pattern)
+            faults.add(usage.name, wrong)
             return groups
         assert isinstance(splits, TimeSplits)
         times = values.values
