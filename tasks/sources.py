@@ -7,6 +7,8 @@ from pydantic import Field, JsonValue, model_validator
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
 
+MaxPixels = Annotated[int, Field(ge=1, le=178_956_970)]
+"""At most what Pillow allows."""
 ColumnType = Literal["int64", "float32", "float64", "bool", "string", "date", "timestamp"]
 
 
@@ -72,7 +74,7 @@ class ImageFolderSource(Located):
     """Quality of JPEG."""
     channels: Literal[1, 3] = 3
     """1: grey, 3: RGB."""
-    max_pixels: int = Field(50_000_000, ge=1, le=178_956_970)
+    max_pixels: MaxPixels = 50_000_000
     """Most pixels of an image, by its header; a larger one is bad and never decoded. At most what Pillow allows."""
     num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Processes that decode; auto: one a core."""
@@ -116,6 +118,8 @@ class TfdsSource(Section):
     """Features that go into the model; default: all but the target."""
     target: str = "label"
     """Feature that is learned."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
 
 
 class ArraySource(Section):
@@ -136,7 +140,9 @@ class ArraySource(Section):
     text: list[str] = []
     """Names of free text; any other text is a category."""
     images: list[str] = []
-    """Names of bytes that are encoded images (JPEG or PNG)."""
+    """Names of bytes that are encoded images, of any format that an image folder may hold."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
     classes: list[str] | None = Field(None, min_length=1)
     """The classes in the order of their labels; default: all values of the target, sorted."""
 

@@ -23,7 +23,7 @@ from tasks.workers import launch
 
 logger = logging.getLogger("millstream")
 
-_FORMAT = 1  # of the staged files; part of the digest
+_FORMAT = 2  # of the staged files; part of the digest
 _WORKERS = {"tfds": "tasks.download.tfds_worker:stage", "array": "tasks.download.array_worker:stage"}
 _NUM_RETRIES = 5  # of a download that was cut or refused
 _SILENCE_SECONDS = 120.0  # after which a server counts as gone
@@ -71,8 +71,8 @@ def staging_digest(config: DataConfig, workspace: Path) -> str:
     Raises ConfigError if the module of either is not found.
     """
     source = _staged_source(config)
-    # Where code and TFDS's copy lie decides nothing.
-    identity = source.model_dump(mode="json", exclude={"folder", "data_dir"})
+    # Where code and TFDS's copy lie decides nothing, and no image is decoded yet.
+    identity = source.model_dump(mode="json", exclude={"folder", "data_dir", "max_pixels"})
     code = release = None
     if isinstance(source, ArraySource):
         setting = f"data.source.read={source.read!r}"

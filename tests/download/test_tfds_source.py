@@ -120,7 +120,7 @@ def test_a_data_set_is_downloaded_once_and_read_as_it_is(server, package, tmp_pa
     assert source.schema.label_map == ("pear", "apple")
     kinds = {name: (one.kind, one.dtype, one.shape) for name, one in source.schema.features.items()}
     assert kinds == {
-        "image": ("image", "uint8", (None, None, 3)),
+        "image": ("image", "string", (None, None, 3)),
         "text": ("text", "string", ()),
         "price": ("number", "float32", ()),
         "grid": ("tensor", "int64", (2, 2)),
