@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,12 @@ import pyarrow.parquet
 import pytest
 
 from tasks.errors import DataError
-from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.batches import encode_frames
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
 from tasks.prepare.scan import KEYS, SCALARS, scan
 from tasks.prepare.source import Batch, SourceSchema
 from tasks.prepare.statistics import summarize
+from tests.prepare.framed import cut
 
 MARK = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
 FEATURES = {
@@ -54,23 +54,18 @@ class Rows:
             )
 
 
-def _cut(frames: Frames) -> list[bytes]:
-    stops = list(accumulate(frames.sizes))
-    return [bytes(frames.data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
-
-
 def test_frames_lie_in_the_order_of_the_source_and_are_read_in_any(tmp_path: Path) -> None:
     scanned = scan(Rows(), tmp_path, seed=0, max_bad_fraction=0)
     expected = [
         framed
         for batch in Rows().read()
         for frames in encode_frames({**batch.columns, "label": batch.labels, "id": batch.rows}, scanned.features)
-        for framed in _cut(frames)
+        for framed in cut(frames)
     ]
     assert len(scanned.spool) == 100
     assert scanned.spool.sizes().tolist() == list(map(len, expected))
     order = np.random.default_rng(0).permutation(100)
-    assert [frame for chunk in scanned.spool.frames(order) for frame in _cut(chunk)] == [expected[row] for row in order]
+    assert [frame for chunk in scanned.spool.frames(order) for frame in cut(chunk)] == [expected[row] for row in order]
     assert scanned.labels.tolist() == [row % 2 for row in range(100)]
 
 
