@@ -149,6 +149,10 @@ def test_a_file_that_is_gone_is_an_error_and_no_bad_example(tmp_path: Path) -> N
             list(source.read())
 
 
+def image_workers() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children() if "tasks.prepare.image_worker" in process.cmdline()]
+
+
 def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     # A pipe that nobody writes to is a file whose reading never ends: time to kill the worker.
     os.mkfifo(tmp_path / "fatal.jpg")
@@ -156,7 +160,7 @@ def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path
     source = ImageFolderSource(path="unused")
     with ImageWorker() as worker:
         assert not isinstance(worker.prepare("fine", tmp_path / "fine.jpg", source), str)
-        (process,) = psutil.Process().children()
+        (process,) = image_workers()
         process.send_signal(signal.SIGSEGV)
         with pytest.raises(DataError, match=r"fatal.jpg: the process that decoded it was killed by SIGSEGV; remove"):
             worker.prepare("fatal.jpg", tmp_path / "fatal.jpg", source)
@@ -167,15 +171,15 @@ def test_a_reading_that_is_given_up_leaves_no_worker(tmp_path: Path) -> None:
     images = [(str(row), tmp_path / f"{row}.jpg") for row in range(40)]
     with ImageWorkers(2) as workers:
         next(workers.prepare(images, ImageFolderSource(path="unused")))
-        assert len(psutil.Process().children()) == 2
-    assert psutil.Process().children() == []
+        assert len(image_workers()) == 2
+    assert image_workers() == []
 
 
 def test_a_worker_brings_in_no_tensorflow_and_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "fine.jpg").write_bytes(picture())
     with ImageWorker() as worker:
         worker.prepare("fine", tmp_path / "fine.jpg", ImageFolderSource(path="unused"))
-        (process,) = psutil.Process().children()
+        (process,) = image_workers()
         assert not [entry.path for entry in process.memory_maps() if "tensorflow" in entry.path]
         worker._connection.close()  # what the kernel does when this process is killed
         assert process.wait(timeout=20) in {0, None}
