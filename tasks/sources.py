@@ -14,6 +14,8 @@ _SECRET = re.compile(
     r"(.*[-_])?(token|secret|signature|sig|credential|password|passwd|pwd|auth|(api|access)?[-_]?key)", re.IGNORECASE
 )
 
+MaxPixels = Annotated[int, Field(ge=1, le=178_956_970)]
+"""At most what Pillow allows."""
 ColumnType = Literal["int64", "float32", "float64", "bool", "string", "date", "timestamp"]
 
 
@@ -95,7 +97,7 @@ class ImageFolderSource(Located):
     """Quality of JPEG."""
     channels: Literal[1, 3] = 3
     """1: grey, 3: RGB."""
-    max_pixels: int = Field(50_000_000, ge=1, le=178_956_970)
+    max_pixels: MaxPixels = 50_000_000
     """Most pixels of an image, by its header; a larger one is bad and never decoded. At most what Pillow allows."""
     num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Processes that decode; auto: one a core."""
@@ -139,6 +141,8 @@ class TfdsSource(Section):
     """Features that go into the model; default: all but the target."""
     target: str = "label"
     """Feature that is learned."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
 
 
 class ArraySource(Section):
@@ -159,7 +163,9 @@ class ArraySource(Section):
     text: list[str] = []
     """Names of free text; any other text is a category."""
     images: list[str] = []
-    """Names of bytes that are encoded images (JPEG or PNG)."""
+    """Names of bytes that are encoded images, of any format that an image folder may hold."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
     classes: list[str] | None = Field(None, min_length=1)
     """The classes in the order of their labels; default: all values of the target, sorted."""
 

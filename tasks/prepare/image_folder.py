@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from tasks.config import DataConfig
-from tasks.prepare.folders import FolderPlan, Outcome, batches, class_folder, empty_folders, open_file, plan_folders
+from tasks.prepare.folders import FolderPlan, batches, class_folder, empty_folders, open_file, plan_folders
 from tasks.prepare.image import looks_like_image
-from tasks.prepare.image_worker import prepare_files
+from tasks.prepare.image_worker import ImageWorkers
 from tasks.prepare.manifest import Feature
+from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
 from tasks.sources import ImageFolderSource
 
@@ -42,21 +42,21 @@ class _ImageFolder:
 
     def read(self) -> Iterator[Batch]:
         """Yields the images, about 16 MB of them at once."""
-        outcome = Outcome()
-        yield from batches(self._plan, NAME, self._prepared(outcome), self._column)
-        self.notes = self._plan.notes + outcome.notes()
+        remarks = Remarks("file")
+        yield from batches(self._plan, NAME, self._prepared(remarks), self._column)
+        self.notes = self._plan.notes + remarks.notes()
 
-    def _prepared(self, outcome: Outcome) -> Iterator[bytes | str]:
+    def _prepared(self, remarks: Remarks) -> Iterator[bytes | str]:
         """Yields the bytes of each usable file's image, or why there are none; counts the remarks."""
         files = [file.path for file in self._plan.files if file.bad is None]
-        paths = [self._directory / file for file in files]
-        with closing(prepare_files(paths, self._source, _num_workers(self._source))) as images:
-            for file, image in zip(files, images, strict=True):
+        paths = ((str(path := self._directory / file), path) for file in files)
+        with ImageWorkers(min(_num_workers(self._source), len(files))) as workers:
+            for file, image in zip(files, workers.prepare(paths, self._source), strict=True):
                 if isinstance(image, str):
                     yield image
                     continue
                 for remark in image.remarks:
-                    outcome.add(remark, file)
+                    remarks.add(remark, file)
                 yield image.data
 
     def _column(self, images: list[bytes]) -> Column:

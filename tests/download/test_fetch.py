@@ -2,9 +2,7 @@
 
 import logging
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,102 +13,17 @@ from tasks.download.download import download, source_digest
 from tasks.download.record import RawData
 from tasks.errors import ConfigError, DataError
 from tasks.files import COMPLETED, digest_bytes, digest_json, verify
+from tests.download.http_server import Handler, Server, running
 
 DATA = bytes(range(256)) * 1200  # 307,200 bytes: more than the sockets hold back
-ETAG = '"one"'
-
-
-class Server(ThreadingHTTPServer):
-    """Serves DATA under any path; its fields say what it does wrong, and `requests` what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.data, self.etag, self.last_modified = DATA, ETAG, ""
-        self.cuts: list[int] = []  # after how many bytes each of the next answers is cut
-        self.statuses: list[int] = []  # of the next answers, before all is well
-        self.ranges, self.lie, self.chunked, self.close_delimited = True, 0, False, False
-        self.headers: dict[str, str] = {}
-        self.pause_seconds = 0.0
-        self.requests: list[dict[str, str]] = []
-
-    def handle_error(self, *args: object) -> None:
-        """Says nothing of clients that went away: the tests make them."""
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_port}/{path}"
-
-    def asked(self) -> list[str]:
-        """The ranges that were asked for, '' for all."""
-        return [headers.get("Range", "") for headers in self.requests]
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        server, self.close_connection = self.server, True
-        server.requests.append({"path": self.path, **self.headers})
-        if server.statuses and (status := server.statuses.pop(0)) != 200:
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", server.headers["Location"])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        start = self._start()
-        if start >= len(server.data) > 0:
-            self.send_response(416)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = server.data[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            total = len(server.data) + server.lie
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        if server.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-        elif not server.close_delimited:
-            self.send_header("Content-Length", str(len(body) + server.lie))
-        if server.etag:
-            self.send_header("ETag", server.etag)
-        if server.last_modified:
-            self.send_header("Last-Modified", server.last_modified)
-        for name, value in server.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self._send(body, server.cuts.pop(0) if server.cuts else None)
-
-    def _start(self) -> int:
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        same = self.headers.get("If-Range") in (None, self.server.etag, self.server.last_modified)
-        return int(asked[1]) if asked and same and self.server.ranges else 0
-
-    def _send(self, body: bytes, cut: int | None) -> None:
-        for place in range(0, len(body[:cut]), 65536):
-            piece = body[:cut][place : place + 65536]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if self.server.chunked else piece)
-            threading.Event().wait(self.server.pause_seconds)
-        if self.server.chunked and cut is None:
-            self.wfile.write(b"0\r\n\r\n")
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(module, "BACKOFF_SECONDS", 0.001)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(DATA) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def config(url: str, **fields: str) -> DataConfig:

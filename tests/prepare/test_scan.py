@@ -4,7 +4,6 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,14 @@ import pytest
 from PIL import Image
 
 from tasks.errors import DataError
-from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.batches import encode_frames
 from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
 from tasks.prepare.scan import KEYS, SCALARS, kept_scan, scan
 from tasks.prepare.source import Batch, SourceSchema
 from tasks.prepare.statistics import QUANTILES, scalars_of, summarize
 from tasks.prepare.tally import Tally
+from tests.prepare.framed import cut
 
 MARK = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
 FEATURES = {
@@ -58,23 +58,18 @@ class Rows:
             )
 
 
-def _cut(frames: Frames) -> list[bytes]:
-    stops = list(accumulate(frames.sizes))
-    return [bytes(frames.data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
-
-
 def test_frames_lie_in_the_order_of_the_source_and_are_read_in_any(tmp_path: Path) -> None:
     scanned = scan(Rows(), tmp_path, seed=0, max_bad_fraction=0)
     expected = [
         framed
         for batch in Rows().read()
         for frames in encode_frames({**batch.columns, "label": batch.labels, "id": batch.rows}, scanned.features)
-        for framed in _cut(frames)
+        for framed in cut(frames)
     ]
     assert len(scanned.spool) == 100
     assert scanned.spool.sizes().tolist() == list(map(len, expected))
     order = np.random.default_rng(0).permutation(100)
-    assert [frame for chunk in scanned.spool.frames(order) for frame in _cut(chunk)] == [expected[row] for row in order]
+    assert [frame for chunk in scanned.spool.frames(order) for frame in cut(chunk)] == [expected[row] for row in order]
     assert scanned.labels.tolist() == [row % 2 for row in range(100)]
 
 
@@ -155,7 +150,7 @@ def test_a_finished_scan_is_found_again_and_no_other(tmp_path: Path) -> None:
     for name in ("labels", "hashes"):
         assert np.array_equal(getattr(found, name), getattr(scanned, name))
     rows = np.arange(97)
-    assert [_cut(c) for c in found.spool.frames(rows)] == [_cut(c) for c in scanned.spool.frames(rows)]
+    assert [cut(c) for c in found.spool.frames(rows)] == [cut(c) for c in scanned.spool.frames(rows)]
     kept = tmp_path / "kept.json"
     kept.write_text(kept.read_text().replace('"boot": "', '"boot": "another start, '))
     assert kept_scan(tmp_path) is None

@@ -9,20 +9,7 @@ import pytest
 
 from tasks.errors import ConfigError
 from tasks.prepare.manifest import BadExample, Feature
-
-Files = dict[str, str | bytes | pa.Table]
-MAX = 2**63 - 1
-
-TABLE = pa.table(
-    {
-        "n": [9007199254740993, -MAX, 0],
-        "x": [0.1, 1e-300, 2.0],
-        "word": ["ö", "a,b\nc", 'say "hi"'],
-        "yes": [True, False, True],
-        "y": ["b", "a", "b"],
-    }
-)
-
+from tests.prepare.table.small_table import TABLE, Files
 
 # Columns and their roles
 

@@ -8,19 +8,19 @@ import pyarrow as pa
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.columnar import ColumnarFiles
-from tasks.prepare.columns import is_text, plain
-from tasks.prepare.delimited import DelimitedFiles
-from tasks.prepare.facts import Facts, find_facts
-from tasks.prepare.jsonlines import JsonLinesFiles
 from tasks.prepare.labels import label_index, label_map
 from tasks.prepare.manifest import Feature
-from tasks.prepare.names import MARK, feature_names
-from tasks.prepare.partitions import Partitioned
-from tasks.prepare.roles import assign_roles
-from tasks.prepare.rows import TableFiles
+from tasks.prepare.names import MARK, feature_names, rename_notes
 from tasks.prepare.source import SourceSchema
-from tasks.prepare.usage import Usage, use
+from tasks.prepare.table.columnar import ColumnarFiles
+from tasks.prepare.table.columns import is_text, plain
+from tasks.prepare.table.delimited import DelimitedFiles
+from tasks.prepare.table.facts import Facts, find_facts
+from tasks.prepare.table.json_lines import JsonLinesFiles
+from tasks.prepare.table.partitions import Partitioned
+from tasks.prepare.table.roles import assign_roles
+from tasks.prepare.table.rows import TableFiles
+from tasks.prepare.table.usage import Usage, use
 from tasks.sources import ColumnType, TableSource
 from tasks.splits import TimeSplits
 
@@ -91,7 +91,7 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
-        label_index=_label_index(classes, target),
+        label_index=label_index(classes, like=_LIKE.get(target.form.meaning, "")),
         id=id,
         split=split,
         repeated=facts.repeated,
@@ -210,15 +210,6 @@ def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...
     return classes
 
 
-def _label_index(classes: Sequence[str], target: Usage) -> dict[str, int]:
-    index = label_index(classes, like=_LIKE.get(target.form.meaning, ""))
-    if len(index) < len(classes):
-        raise ConfigError(
-            f"data.source.classes: two of {list(classes)} are one and the same {target.form.meaning}; keep one"
-        )
-    return index
-
-
 def _notes(
     inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, inferred: Mapping[str, ColumnType]
 ) -> list[str]:
@@ -229,9 +220,7 @@ def _notes(
     naive = [each.name for each in inputs if pa.types.is_timestamp(plain(each.type)) and plain(each.type).tz is None]
     if naive:
         notes.append(f"times without a zone were taken as UTC: {', '.join(naive)}")
-    renamed = [f"{name} is {feature}" for name, feature in names.items() if name != feature]
-    if renamed:
-        notes.append(f"columns whose names a model's input cannot have: {', '.join(renamed)}")
+    notes += rename_notes(names)
     missing = [each.name for each in inputs if each.name in facts.missing]
     if missing:
         notes.append(f"columns with missing values: {', '.join(missing)}")
