@@ -21,6 +21,7 @@ from tasks.download.download import download
 from tasks.prepare.manifest import Feature, ShardManifest, Shards
 from tasks.prepare.prepare import prepare
 
+REPOSITORY = Path(__file__).parents[1]
 COLUMNS = ("age", "weight", "colour", "note", "ok")
 FILES = {"part-1": 30, "part-2": 18, "part-10": 14}  # rows of each, in the order of the source
 

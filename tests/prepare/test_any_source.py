@@ -19,11 +19,10 @@ from tasks.files import COMPLETED, digest_file
 from tasks.prepare.manifest import QUARANTINE, ShardManifest, Shards
 from tasks.prepare.prepare import verify_shards
 from tasks.prepare.scan import KEYS
-from tests.any_source import ROWS, SOURCES, Made, prepared, read_split
+from tests.any_source import REPOSITORY, ROWS, SOURCES, Made, prepared, read_split
 
 pytestmark = pytest.mark.usefixtures("workers")
 
-REPOSITORY = Path(__file__).parents[2]
 LONG_AGO = 1_000_000_000  # seconds since 1970: what is written now has another time
 KINDS = [(name, kind) for name, made in SOURCES.items() for kind in made.splits]
 ON_DISK = [name for name, made in SOURCES.items() if "path" in made.source]
