@@ -214,7 +214,7 @@ def _microseconds(value: Any) -> int:
 
 
 _NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], str, str], ...] = (
-    ((bool, np.bool_), _bool, "int64", "int64_list"),
+    ((bool, np.bool_), lambda value: int(_bool(value)), "int64", "int64_list"),
     ((int, np.integer), _int, "int64", "int64_list"),
     ((np.float16, np.float32), _float32, "float32", "float_list"),
     ((float,), _float64, "float64", "raw_bytes"),  # np.float64 is one

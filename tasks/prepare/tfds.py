@@ -4,6 +4,8 @@ Formats: tensorflow_datasets/core/proto/{dataset_info,feature}.proto as JSON; pr
 """
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from tasks.prepare.manifest import Feature, ShardManifest
@@ -17,12 +19,20 @@ def shard_file(name: str, split: str, index: int, num_shards: int) -> str:
 
 
 def tfds_metadata(manifest: ShardManifest) -> dict[str, str]:
-    """Returns {file name: text} of dataset_info.json, features.json and the label names."""
-    return {
-        "dataset_info.json": _json(_dataset_info(manifest)),
-        "features.json": _json(_features(manifest)),
-        f"{manifest.target}.labels.txt": "".join(f"{label}\n" for label in manifest.label_map),
-    }
+    """Returns {file name: text} of dataset_info.json, features.json and the label names.
+
+    Without the label names if TFDS would read others from a file of lines: it then knows the labels by their numbers.
+    """
+    texts = {"dataset_info.json": _json(_dataset_info(manifest)), "features.json": _json(_features(manifest))}
+    if _are_lines(manifest.label_map):
+        texts[f"{manifest.target}.labels.txt"] = "".join(f"{label}\n" for label in manifest.label_map)
+    return texts
+
+
+def _are_lines(label_map: Sequence[str]) -> bool:
+    """Returns whether names stay apart as TFDS reads them: a line each, without the blanks around it."""
+    names = {name.strip() for name in label_map if not re.search("[\r\n]", name)}
+    return len(names - {""}) == len(label_map)
 
 
 def _dataset_info(manifest: ShardManifest) -> dict[str, Any]:

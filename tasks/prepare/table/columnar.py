@@ -15,6 +15,7 @@ from tasks.sources import ColumnType
 
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 65_536
+BUFFER_BYTES = 64 << 10  # a column
 
 
 class ColumnarFiles:
@@ -88,7 +89,8 @@ class _Readable:
 
 class _ParquetFile:
     def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(path, page_checksum_verification=True)
+        # Buffered reads in place of whole row groups, which may be as large as the file.
+        self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
         self.schema = self._file.schema_arrow
 
     def batches(self, names: list[str]) -> Iterator[pa.RecordBatch]:
