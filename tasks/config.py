@@ -28,7 +28,6 @@ OPERATIONAL_FIELDS = frozenset(
         "data.num_workers",
         # A limit: over it there are no shards.
         "data.source.max_unpacked",
-        "data.source.num_workers",
         "feed.cache",
         "feed.memory_limit",
         "feed.prefetch_batches",

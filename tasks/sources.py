@@ -99,8 +99,6 @@ class ImageFolderSource(Located):
     """1: grey, 3: RGB."""
     max_pixels: MaxPixels = 50_000_000
     """Most pixels of an image, by its header; a larger one is bad and never decoded. At most what Pillow allows."""
-    num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Processes that decode; auto: one a core."""
 
     @model_validator(mode="after")
     def _fits(self) -> "ImageFolderSource":

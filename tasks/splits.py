@@ -11,6 +11,11 @@ from tasks.section import Section, kind_if_none
 SPLITS = ("train", "validation", "test")
 
 
+def is_whole_number(bound: str) -> bool:
+    """Returns whether a boundary of time is a number, to be compared with numbers, and not a date."""
+    return re.fullmatch(r"[+-]?\d+", bound) is not None
+
+
 class Shares(Section):
     """The share of the examples in each split; the three add up to 1."""
 

@@ -2,7 +2,6 @@
 
 import datetime
 import fnmatch
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from tasks.splits import (
     OfficialSplits,
     Splits,
     TimeSplits,
+    is_whole_number,
 )
 
 LEFT_OUT = -1
@@ -122,7 +122,7 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
 
 def parse_time(text: str) -> int:
     """Returns a boundary as the times of a source are: microseconds since 1970 in UTC, or the whole number itself."""
-    if re.fullmatch(r"[+-]?\d+", text):
+    if is_whole_number(text):
         return int(text)
     try:
         moment = datetime.datetime.fromisoformat(text)

@@ -1,6 +1,5 @@
 """Staged examples as a source: what a TFDS builder or a reader of the user's yielded, from its Parquet files."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from tasks.prepare.names import feature_names, rename_notes
 from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
 from tasks.prepare.table.columns import convert
+from tasks.prepare.threads import num_threads
 from tasks.sources import ArraySource, ImageFolderSource, TfdsSource
 from tasks.splits import SPLITS, GroupSplits, OfficialSplits, TimeSplits
 
@@ -59,7 +59,7 @@ class _Staged:
 
     def __init__(self, config: DataConfig, directory: Path) -> None:
         assert isinstance(config.source, ArraySource | TfdsSource), config.source.kind
-        self._directory = directory
+        self._directory, self._num_workers = directory, num_threads(config)
         self._source, self._splits = config.source, config.splits
         self._staged = StagedSchema.read(directory / SCHEMA)
         self._wanted = _wanted_splits(config, self._staged)
@@ -79,7 +79,7 @@ class _Staged:
         """Yields the examples in the order in which they were staged, a row group at a time."""
         row, remarks = 0, Remarks("example")
         has_images = any(feature.kind == "image" for feature in self._staged.features.values())
-        with ImageWorkers(len(os.sched_getaffinity(0)) if has_images else 0) as workers:
+        with ImageWorkers(self._num_workers if has_images else 0) as workers:
             for group in self._tables():
                 wanted = self._is_wanted(group)
                 table = group.filter(wanted)

@@ -33,9 +33,11 @@ def write(directory: Path, files: dict[str, bytes]) -> None:
         (directory / name).write_bytes(data)
 
 
-def opened(directory: Path, files: list[str], splits: dict[str, Any] | None = None, **fields: Any) -> Source:
-    source = {"kind": "image_folder", "path": str(directory), "num_workers": 1, **fields}
-    config = DataConfig.model_validate({"source": source, "splits": splits or {}})
+def opened(
+    directory: Path, files: list[str], splits: dict[str, Any] | None = None, num_workers: int = 1, **fields: Any
+) -> Source:
+    source = {"kind": "image_folder", "path": str(directory), **fields}
+    config = DataConfig.model_validate({"source": source, "splits": splits or {}, "num_workers": num_workers})
     return open_image_folder(config, directory, files)
 
 

@@ -22,7 +22,7 @@ from tasks.prepare.table.roles import assign_roles
 from tasks.prepare.table.rows import TableFiles
 from tasks.prepare.table.usage import Usage, use
 from tasks.sources import ColumnType, TableSource
-from tasks.splits import TimeSplits
+from tasks.splits import TimeSplits, is_whole_number
 
 _FORMATS = {
     "parquet": ("parquet", "pq"),
@@ -114,6 +114,11 @@ def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFi
             )
     match formats[files[0]]:
         case "csv":
+            if source.decimal_point == source.delimiter:
+                raise ConfigError(
+                    f"data.source.decimal_point={source.decimal_point!r}: is the delimiter too; "
+                    "set data.source.delimiter to what stands between two values"
+                )
             return DelimitedFiles(directory, files, source)
         case "json":
             return JsonLinesFiles(directory, files, source)
@@ -162,11 +167,14 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         raise ConfigError(
             f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"
         )
-    if splits.validation_from is not None and usage.form.meaning not in ("date", "timestamp"):
-        raise ConfigError(
-            f"data.splits.validation_from: {name!r} is {usage.wanted or usage.type}, which is compared with no date; "
-            f"set data.source.types: {{{name}: timestamp}}, or leave validation_from and test_from out"
-        )
+    is_date = usage.form.meaning in ("date", "timestamp")
+    for field, bound in (("validation_from", splits.validation_from), ("test_from", splits.test_from)):
+        if bound is not None and is_whole_number(bound) == is_date:
+            raise ConfigError(
+                f"data.splits.{field}={bound}: {name!r} is {usage.wanted or usage.type}, which is compared with "
+                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set data.source.types: "
+                f"{{{name}: {'int64' if is_date else 'timestamp'}}}"
+            )
     return usage
 
 

@@ -26,6 +26,12 @@ def test_structs_are_flattened_and_may_be_chosen_whole(opened: Any) -> None:
     assert opened.read(chosen)["a_c_d"] == [0.5, 0.0]
 
 
+def test_a_decimal_point_that_is_the_delimiter_too_is_refused_where_it_is_read(opened: Any) -> None:
+    with pytest.raises(ConfigError, match=r"data\.source\.decimal_point=',': is the delimiter too"):
+        opened({"a.csv": "x,y\n0,5,u\n"}, decimal_point=",")
+    assert opened.read(opened({"a.csv": "x;y\n0,5;u\n1,5;v\n"}, decimal_point=",", delimiter=";"))["x"] == [0.5, 1.5]
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -42,7 +48,18 @@ def test_structs_are_flattened_and_may_be_chosen_whole(opened: Any) -> None:
         ({"splits": {"kind": "time", "column": "yes"}}, "'yes' is bool, not a time"),
         (
             {"splits": {"kind": "time", "column": "n", "validation_from": "2026-01-01", "test_from": "2026-02-01"}},
-            "no date",
+            r"validation_from=2026-01-01: 'n' is int64, which is compared with whole numbers",
+        ),
+        (
+            {"splits": {"kind": "time", "column": "n", "validation_from": "2", "test_from": "2026-02-01"}},
+            r"test_from=2026-02-01: 'n' is int64",
+        ),
+        (
+            {
+                "types": {"word": "timestamp"},
+                "splits": {"kind": "time", "column": "word", "validation_from": "2026", "test_from": "2027"},
+            },
+            r"validation_from=2026: 'word' is timestamp, which is compared with dates \(2026-01-31\)",
         ),
         ({"columns": ["y"]}, "is the target"),
         ({"columns": ["x", "x"]}, "given twice"),
