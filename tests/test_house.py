@@ -27,6 +27,7 @@ ORDER = (
         "errors",
         "events",
         "files",
+        "progress",
         "runs",
         "schema",
         "section",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.config import DataConfig
-from tasks.download.progress import step_progress
 from tasks.download.record import RawData
 from tasks.errors import ConfigError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, read_receipts
+from tasks.progress import step_progress
 from tasks.source_code import source_code_digest
 from tasks.sources import ArraySource, TfdsSource
 from tasks.splits import FileSplits, GroupSplits, TimeSplits

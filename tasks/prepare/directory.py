@@ -30,6 +30,7 @@ from tasks.prepare.statistics import summarize
 from tasks.prepare.tfds import shard_file, tfds_metadata
 from tasks.prepare.threads import in_order, num_threads
 from tasks.prepare.writer import write_shard
+from tasks.progress import progress
 
 FINISHED = "finished"  # what the manifest will say of each shard that is written
 VERSION = "1.0.0"  # TFDS wants one in the path; what the shards hold is named by the digest above it
@@ -179,7 +180,13 @@ def _write_shards(directory: Path, plan: DirectoryPlan) -> dict[str, Shard]:
         shard.write(receipt)
         return shard
 
-    return {shard.file: shard for shard in in_order(write, files, num_threads=num_threads(plan.config))}
+    total_bytes = int(plan.scan.spool.sizes().sum())
+    shards: dict[str, Shard] = {}
+    with progress("writing shards") as advance:
+        for shard in in_order(write, files, num_threads=num_threads(plan.config)):
+            shards[shard.file] = shard
+            advance(sum(each.record_bytes for each in shards.values()), total_bytes)
+    return shards
 
 
 def _split_manifest(plan: DirectoryPlan, split: str, shards: Mapping[str, Shard]) -> SplitManifest:

@@ -1,7 +1,6 @@
 """The scan: one pass over a source, after which all that a plan needs is known and every good example is encoded."""
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -24,11 +23,9 @@ from tasks.prepare.spool import Spool, SpoolWriter
 from tasks.prepare.statistics import Scalars, ScalarsWriter, scalars_of
 from tasks.prepare.tally import Tally
 from tasks.prepare.threads import in_order
+from tasks.progress import step_progress
 
 KEYS, SCALARS, FRAMES, ARRAYS, KEPT = "keys.parquet", "scalars.parquet", "frames", "arrays.npz", "kept.json"
-SECONDS_BETWEEN_LINES = 10.0
-
-logger = logging.getLogger("millstream")
 
 
 @dataclass(frozen=True)
@@ -172,16 +169,15 @@ def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int) -> _Enc
 
 
 def read_with_progress(source: Source) -> Iterator[Batch]:
-    """Yields the batches of a source; a line says now and then how far it has come."""
-    begun = told = time.monotonic()
-    num_examples = 0
-    for batch in source.read():
-        num_examples += len(batch.rows)
-        now = time.monotonic()
-        if now - told > SECONDS_BETWEEN_LINES:
-            told = now
-            logger.info("prepare: %d examples read, %.0f a second", num_examples, num_examples / (now - begun))
-        yield batch
+    """Yields the batches of a source, and shows how far it has come."""
+    begun = time.monotonic()
+    num_examples = num_bad = 0
+    with step_progress("reading the source") as say:
+        for batch in source.read():
+            num_examples, num_bad = num_examples + len(batch.rows), num_bad + len(batch.bad)
+            rate = num_examples / max(time.monotonic() - begun, 1e-3)
+            say(f"{num_examples:,} examples, {rate:,.0f} a second" + (f", {num_bad:,} bad" if num_bad else ""))
+            yield batch
 
 
 _KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})

@@ -207,7 +207,7 @@ def test_server_that_falls_silent_is_given_up(server: Server, tmp_path: Path, mo
 def test_slow_server_is_waited_for_and_said_how_long(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.download.progress.LINE_SECONDS", 0.1)
+    monkeypatch.setattr("tasks.progress.LINE_SECONDS", 0.1)
     server.pause_seconds = 0.1
     with caplog.at_level(logging.INFO, "millstream"):
         assert fetched(download(config(server.url("x.csv")), tmp_path)) == DATA

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from tasks.download import progress
-from tasks.download.progress import step_progress
+from tasks import progress
+from tasks.progress import step_progress
 
 
 def test_steps_are_said_now_and_then(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
