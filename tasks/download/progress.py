@@ -30,7 +30,7 @@ def progress(what: str) -> Iterator[Advance]:
     """
     if sys.stderr.isatty():
         with Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),

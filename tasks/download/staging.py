@@ -128,7 +128,7 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
 def _progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yields what shows a worker's progress: the time and the examples on a terminal, a logged line for each note."""
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("download: {task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("download: {task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         shown = bar.add_task(f"{name} begins")
 
