@@ -29,14 +29,14 @@ STATUS_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 def note(text: str) -> None:
     """Prints a sentence to standard error."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    _console(stderr=True).print(text, soft_wrap=True)
 
 
 def error(problem: BaseException) -> None:
     """Prints what a user can mend, without a traceback."""
-    console = Console(stderr=True)
+    console = _console(stderr=True)
     console.print("error: ", style="bold red", end="")
-    console.print(str(problem), markup=False, highlight=False, soft_wrap=True)
+    console.print(str(problem), soft_wrap=True)
 
 
 def record(value: Record, *, json: bool) -> None:
@@ -65,16 +65,18 @@ def inspection(found: Inspection, *, json: bool) -> None:
     table = Table("feature", "kind", "type", "values", box=None)
     for name, feature in found.features.items():
         table.add_row(name, feature.kind, _type(feature), _values(found.statistics.get(name)))
-    Console().print(table)
+    _console().print(table)
     table = Table("class", "examples", "share", *found.splits, box=None)
     for each in found.classes[:MAX_CLASSES]:
-        table.add_row(each.name, f"{each.num_examples:,}", f"{each.fraction:.2%}", *map(str, each.splits.values()))
-    Console().print(table)
+        table.add_row(
+            _one_line(each.name), f"{each.num_examples:,}", f"{each.fraction:.2%}", *map(str, each.splits.values())
+        )
+    _console().print(table)
     if len(found.classes) > MAX_CLASSES:
         text(f" and {len(found.classes) - MAX_CLASSES} more classes\n")
     for example in found.first:
         values = ", ".join(f"{name}={value}" for name, value in example.values.items())
-        text(f"{example.key}: {example.label}: {values}\n")
+        text(_one_line(f"{example.key}: {example.label}: {values}") + "\n")
     for line in found.notes:
         note(line)
     for line in found.bad:
@@ -134,7 +136,7 @@ def runs(states: Sequence[RunState], *, json: bool) -> None:
     table = Table("run", "status", "begun", "host", box=None)
     for state in states:
         table.add_row(state.id, state.status, state.created[:19].replace("T", " "), state.host)
-    Console().print(table)
+    _console().print(table)
 
 
 def findings(found: Sequence["Finding"], *, json: bool) -> None:
@@ -145,7 +147,7 @@ def findings(found: Sequence["Finding"], *, json: bool) -> None:
     table = Table("", "what", "found", "fix", box=None)
     for finding in found:
         table.add_row(finding.status, finding.name, finding.found, finding.fix, style=STATUS_STYLES[finding.status])
-    Console().print(table)
+    _console().print(table)
 
 
 def bench(report: BenchReport, *, json: bool) -> None:
@@ -156,7 +158,7 @@ def bench(report: BenchReport, *, json: bool) -> None:
     table = Table("side", "metric", "median", "min", "max", "unit", box=None)
     for row in report.rows:
         table.add_row(row.side, row.metric, f"{row.median:.3f}", f"{row.min:.3f}", f"{row.max:.3f}", row.unit)
-    Console().print(table)
+    _console().print(table)
     _print_pairs({f"{rival} / ours": f"{ratio:.2f} in CPU-seconds" for rival, ratio in report.ratios.items()})
     note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
 
@@ -176,6 +178,16 @@ def schema() -> None:
     _print_json(Config.model_json_schema())
 
 
+def _console(*, stderr: bool = False) -> Console:
+    """Returns a console that prints texts as they are: brackets and colons in data mean nothing."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def _one_line(text: str) -> str:
+    """Returns a text of the data with what would break the line, or steer the terminal, written as in Python."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def _type(feature: Feature) -> str:
     shape = ", ".join("any" if size is None else str(size) for size in feature.shape)
     return f"{feature.dtype} [{shape}]" if shape else feature.dtype
@@ -186,7 +198,7 @@ def _values(found: FeatureStatistics | None) -> str:
         return ""
     missing = f", {found.num_missing:,} missing" if found.num_missing else ""
     if found.vocabulary is not None:
-        return f"{len(found.vocabulary)}: {', '.join(value for value, _ in found.vocabulary[:5])}{missing}"
+        return f"{len(found.vocabulary)}: {', '.join(_one_line(value) for value, _ in found.vocabulary[:5])}{missing}"
     if found.mean is None:
         return f"none{missing}"
     return f"{found.min:g} .. {found.max:g}, mean {found.mean:.4g}{missing}"
@@ -204,7 +216,7 @@ def _program_folder() -> str:
 def _print_pairs(pairs: dict[str, Any]) -> None:
     width = max(len(name) for name in pairs)
     for name, value in pairs.items():
-        Console().print(f"{name:<{width}}  {value}", markup=False, highlight=False, soft_wrap=True)
+        _console().print(f"{name:<{width}}  {value}", soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:

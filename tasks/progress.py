@@ -64,7 +64,9 @@ def step_progress(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def _bar(*columns: ProgressColumn) -> Progress:
-    return Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True), transient=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False), *columns, console=Console(stderr=True), transient=True
+    )
 
 
 def _transfer_lines(what: str) -> Advance:

@@ -13,9 +13,10 @@ from tasks.prepare.inspection import ClassShare, Inspection, ShownExample
 from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import Feature
 from tasks.prepare.open import open_source
+from tasks.prepare.plan import plan_shards
 from tasks.prepare.scan import read_with_progress
 from tasks.prepare.source import Batch, Column, Source
-from tasks.prepare.split import assign_splits
+from tasks.prepare.split import TRAIN, assign_splits
 from tasks.prepare.statistics import Summaries, scalars_of
 from tasks.prepare.tally import Tally, describe_bad
 from tasks.splits import SPLITS
@@ -84,6 +85,10 @@ def _split(
         )
     except MillstreamError as error:
         return np.zeros(0, np.int8), (), problem or str(error)
+    try:
+        plan_shards(int((splits == TRAIN).sum()), size_bytes=0, target_bytes=1, num_shards=config.num_shards)
+    except MillstreamError as error:
+        problem = problem or str(error)
     return splits, notes, problem
 
 
