@@ -19,9 +19,14 @@ _RULES = {
     "int_type": "a whole number",
     "invalid-json-value": "text, a number, true, false, null, a list or a mapping",
     "invalid_key": "the name of a field",
+    "list_type": "a list",
+    "model_attributes_type": "a group of fields",
     "model_type": "a group of fields",
     "string_pattern_mismatch": "text that matches {pattern}",
+    "string_too_long": "text of at most {max_length} character(s)",
+    "string_too_short": "text of at least {min_length} character(s)",
     "string_type": "text",
+    "too_short": "a list of at least {min_length}",
 }
 
 
