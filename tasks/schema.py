@@ -111,7 +111,8 @@ def _options(item: Any) -> list[str]:
 def _rule(item: Any) -> str:
     options = _options(item)
     if options:
-        return "one of " + ", ".join(options) if len(options) > 1 else options[0]
+        shown = [option if option[:1].isalnum() else repr(option) for option in options]
+        return "one of " + ", ".join(shown) if len(shown) > 1 else shown[0]
     if item["type"] in _RULES:
         return _RULES[item["type"]].format(**item.get("ctx", {}))
     return str(item["msg"]).removeprefix("Value error, ").removeprefix("must be ").removeprefix("Input should be ")
