@@ -49,6 +49,11 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def image_workers() -> list[psutil.Process]:
+    """The processes of ours that decode; other tests' server of workers may be there too."""
+    return [process for process in psutil.Process().children() if "tasks.prepare.image_worker" in process.cmdline()]
+
+
 def files_of(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
@@ -156,7 +161,7 @@ def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path
     source = ImageFolderSource(path="unused")
     with ImageWorker(source) as worker:
         assert not isinstance(worker.prepare(tmp_path / "fine.jpg"), str)
-        (process,) = psutil.Process().children()
+        (process,) = image_workers()
         process.send_signal(signal.SIGSEGV)
         with pytest.raises(DataError, match=r"fatal.jpg: the process that decoded it was killed by SIGSEGV; remove"):
             worker.prepare(tmp_path / "fatal.jpg")
@@ -166,16 +171,16 @@ def test_a_reading_that_is_given_up_leaves_no_worker(tmp_path: Path) -> None:
     write(tmp_path, {f"{row}.jpg": picture() for row in range(40)})
     reading = prepare_files([tmp_path / f"{row}.jpg" for row in range(40)], ImageFolderSource(path="unused"), 2)
     next(reading)
-    assert len(psutil.Process().children()) == 2
+    assert len(image_workers()) == 2
     reading.close()
-    assert psutil.Process().children() == []
+    assert image_workers() == []
 
 
 def test_a_worker_brings_in_no_tensorflow_and_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "fine.jpg").write_bytes(picture())
     with ImageWorker(ImageFolderSource(path="unused")) as worker:
         worker.prepare(tmp_path / "fine.jpg")
-        (process,) = psutil.Process().children()
+        (process,) = image_workers()
         assert not [entry.path for entry in process.memory_maps() if "tensorflow" in entry.path]
         worker._connection.close()  # what the kernel does when this process is killed
         assert process.wait(timeout=20) in {0, None}
