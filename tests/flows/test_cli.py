@@ -86,7 +86,7 @@ def test_prepare_verifies_and_repairs(millstream):
     arguments = ("prepare", DIGITS, "data.seed=98")
     assert "write them with `millstream prepare`" in millstream(*arguments, "--repair", code=1).stderr
     directory = Path(json.loads(millstream(*arguments, "--json").stdout)["directory"])
-    assert "10 files, all as they were written" in millstream(*arguments, "--verify").stdout
+    assert "11 files, all as they were written" in millstream(*arguments, "--verify").stdout
     (directory / "features.json").unlink()
     (directory / "notes.txt").write_text("mine")
     found = json.loads(millstream(*arguments, "--verify", "--json", code=1).stdout)

@@ -154,6 +154,10 @@ def test_a_file_that_is_gone_is_an_error_and_no_bad_example(tmp_path: Path) -> N
             list(source.read())
 
 
+def image_workers() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children() if "tasks.prepare.image_worker" in process.cmdline()]
+
+
 def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path) -> None:
     # A pipe that nobody writes to is a file whose reading never ends: time to kill the worker.
     os.mkfifo(tmp_path / "fatal.jpg")
