@@ -49,11 +49,6 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def image_workers() -> list[psutil.Process]:
-    """The processes of ours that decode; other tests' server of workers may be there too."""
-    return [process for process in psutil.Process().children() if "tasks.prepare.image_worker" in process.cmdline()]
-
-
 def files_of(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
