@@ -6,9 +6,10 @@ from typing import Any
 
 import yaml
 
-from tasks.config import Config, Schedule, load_config, read_tree
+from tasks.config import Config, Schedule, load_config
 from tasks.errors import ConfigError
 from tasks.sources import ArraySource, TfdsSource
+from tasks.strict_yaml import read_tree
 
 HEADER = "# Made from conf/*.yaml by `millstream deployments --write`; change it there.\n"
 COLLISION_STRATEGIES = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
@@ -21,10 +22,10 @@ def render(conf: Path) -> str:
         config = load_config(path)
         # What the file says, not the defaults beside it, so that a default can change without a new deployment.
         parameters = {name: value for name, value in read_tree(path).items() if name != "deploy"}
-        parameters["model"] = {**parameters.get("model", {}), "folder": conf.name}
+        parameters["model"] = _with_folder(parameters.get("model", {}), conf)
         if isinstance(config.data.source, TfdsSource | ArraySource):
             data = parameters["data"]
-            parameters["data"] = {**data, "source": {**data["source"], "folder": conf.name}}
+            parameters["data"] = {**data, "source": _with_folder(data["source"], conf)}
         for name, schedule in {"": None, **config.deploy.schedules}.items():
             deployments.append(_deployment(config, path, parameters, name, schedule))
     tree = {
@@ -44,6 +45,11 @@ def check(conf: Path, file: Path) -> None:
             found.splitlines(), expected.splitlines(), str(file), "from conf/", lineterm="", n=1
         )
         raise ConfigError(f"{file}: is not what conf/ says; run `millstream deployments --write`\n" + "\n".join(lines))
+
+
+def _with_folder(group: dict[str, Any], conf: Path) -> dict[str, Any]:
+    """Returns a group with the folder of its code: the config's own, unless it names one."""
+    return {**group, "folder": group.get("folder") or conf.name}
 
 
 def _deployment(

@@ -19,6 +19,7 @@ from tasks.config import (
     TrackingConfig,
     TrainConfig,
     build_config,
+    check_images,
 )
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
@@ -57,6 +58,7 @@ def pipeline(
     config: Config, workspace: Path, *, flow_run_id: str, tags: dict[str, str], run_id: str | None, fresh: bool
 ) -> Outcome:
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
+    check_images(config)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(

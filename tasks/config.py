@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.duration import Duration
@@ -14,8 +13,9 @@ from tasks.errors import ConfigError
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
-from tasks.sources import ArraySource, DigitsSource, Located, Source, TfdsSource
+from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
+from tasks.strict_yaml import parse_yaml, read_tree
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -25,7 +25,9 @@ OPERATIONAL_FIELDS = frozenset(
         "data.source.path",
         "data.source.folder",
         "data.source.data_dir",
-        "data.source.num_workers",
+        "data.num_workers",
+        # A limit: over it there are no shards.
+        "data.source.max_unpacked",
         "feed.cache",
         "feed.memory_limit",
         "feed.prefetch_batches",
@@ -55,8 +57,15 @@ class DataConfig(Section):
     """Aimed-at size of one shard ('64 KB', '128 MB'): large enough to stream, small enough to spread."""
     num_shards: int | None = Field(None, ge=1)
     """Exact number of shards of the training split, in place of their size."""
+    shard_multiple: int = Field(1, ge=1)
+    """Shards of each split are a multiple of this, such as the number of readers, unless there are fewer examples."""
+    compression: Literal["none", "gzip", "zlib"] = "none"
+    """Compression of the shards; one that is compressed is read from its start only, and so shuffled as one block."""
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
+
+    num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Images decoded, examples encoded and shards written at once; auto: one a core. Changes no byte."""
 
     def identity(self) -> dict[str, Any]:
         """Returns the group as JSON without its operational fields: what decides the shards."""
@@ -264,6 +273,25 @@ class Config(Section):
         return _without_operational(self.model_dump(mode="json"), "")
 
 
+def check_images(config: Config) -> None:
+    """Raises ConfigError if a source of images lacks feed.image_size, before they are fetched and made shards for it.
+
+    Of a TFDS data set it is known only later that it holds images.
+    """
+    match config.data.source:
+        case ImageFolderSource(store=store):
+            encoded = store != "raw"
+        case ArraySource(images=images):
+            encoded = bool(images)
+        case _:
+            encoded = False
+    if encoded and config.feed.image_size is None:
+        raise ConfigError(
+            "feed.image_size: must be given, because the images are encoded, each of its own size; for example "
+            "feed.image_size=[224, 224]"
+        )
+
+
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Returns the config in a YAML file with dotted overrides (`train.total=3 epochs`) laid over it.
 
@@ -271,21 +299,6 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     everything that is wrong.
     """
     return build_config(read_tree(path), overrides, folder=Path(path).resolve().parent)
-
-
-def read_tree(path: str | Path) -> dict[str, Any]:
-    """Returns what a YAML file says, unchecked; raises ConfigError if it cannot be read or is no mapping."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error}); give the path of a config such as conf/digits.yaml"
-        ) from error
-    tree = _parse_yaml(text, str(path))
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: holds {type(tree).__name__}, not a mapping; begin with 'name: ...'")
-    return tree
 
 
 def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder: Path | None = None) -> Config:
@@ -324,39 +337,11 @@ def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, which plain YAML resolves silently."""
-
-
-def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for index, key in enumerate(keys):
-        if key in keys[:index]:
-            raise yaml.MarkedYAMLError(
-                problem=f"{key!r} is given twice; keep one", problem_mark=node.value[index][0].start_mark
-            )
-    loader.flatten_mapping(node)
-    return loader.construct_mapping(node, deep=True)
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def _parse_yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
-        raise ConfigError(f"{where}{line}: not valid YAML: {error.problem}") from None
-    except yaml.YAMLError as error:  # a character that no YAML may hold
-        raise ConfigError(f"{where}: not valid YAML: {error}") from None
-
-
 def _override(tree: dict[str, Any], override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"override {override!r}: must be key=value with a dotted key, such as train.total='3 epochs'")
-    value = _parse_yaml(text, f"override {override!r}")
+    value = parse_yaml(text, f"override {override!r}")
     return _replace(tree, path.split("."), value, f"override {override!r}")
 
 

@@ -84,20 +84,25 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(directory: Path, *, digests: Mapping[str, str] | None = None) -> Iterator[Path]:
+def atomic_directory(
+    directory: Path, *, digests: Mapping[str, str] | None = None, go_on: bool = False
+) -> Iterator[Path]:
     """Yields `<directory>.incomplete`, empty; if the block ends well, it is synced, renamed and marked COMPLETED.
 
     If the block raises, nothing is left of it; if the process dies, no reader ever trusts what was written and the
     next writer begins anew. One writer at a time: hold a `lock`. An existing `directory` is replaced. `digests`, filled
     by the block, holds the sha256 of files that were measured while they were written; the others are read again.
+    With `go_on` what is there of an earlier try stays, and stays if this one fails too: the block decides what to take.
     """
     incomplete = directory.with_name(directory.name + ".incomplete")
-    shutil.rmtree(incomplete, ignore_errors=True)
-    incomplete.mkdir(parents=True)
+    if not go_on:
+        shutil.rmtree(incomplete, ignore_errors=True)
+    incomplete.mkdir(parents=True, exist_ok=go_on)
     try:
         yield incomplete
     except BaseException:
-        shutil.rmtree(incomplete, ignore_errors=True)
+        if not go_on:
+            shutil.rmtree(incomplete, ignore_errors=True)
         raise
     receipts = {}
     for file in sorted(incomplete.rglob("*")):

@@ -99,7 +99,10 @@ def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict
         return f"{path}: is required but missing{about}; add it"
     options = [option for item in items for option in _options(item)]
     rule = " or ".join(_rule(item) for item in items)
-    return f"{path}={value!r}: must be {rule}{about}; {_fix(value, options, field)}"
+    # Some rules are of what a value must have or leave, not of what it must be.
+    must = rule if rule.startswith("must ") else f"must be {rule}"
+    shown = re.sub(r"(://)[^/@'\"]*@|\?.*?(?=['\"])", r"\1", repr(value))  # of a URL no password and no query
+    return f"{path}={shown}: {must}{about}; {_fix(value, options, field)}"
 
 
 def _options(item: Any) -> list[str]:

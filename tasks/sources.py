@@ -1,12 +1,21 @@
 """Sources: where examples come from, and how what lies there is to be read."""
 
+import re
 from typing import Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
 
+# As those are called that let somebody in: token, api_key, X-Amz-Signature, sig.
+_SECRET = re.compile(
+    r"(.*[-_])?(token|secret|signature|sig|credential|password|passwd|pwd|auth|(api|access)?[-_]?key)", re.IGNORECASE
+)
+
+MaxPixels = Annotated[int, Field(ge=1, le=178_956_970)]
+"""At most what Pillow allows."""
 ColumnType = Literal["int64", "float32", "float64", "bool", "string", "date", "timestamp"]
 
 
@@ -21,11 +30,27 @@ class Located(Section):
 
     path: str
     """File, folder or glob, relative to the present folder; package://NAME/FILE for a file of an installed package;
-    or a URL (https, s3, gs, file) that download fetches."""
+    or a URL (https, s3, gs, file) that download fetches, with the login of ~/.netrc or of the cloud's own tools."""
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """sha256 that the fetched file must have; default: not checked."""
     max_unpacked: Size = Size("200 GB")
     """Most bytes that a fetched archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz, .gz) may unpack to."""
+
+    @field_validator("path")
+    @classmethod
+    def _tells_no_secret(cls, path: str) -> str:
+        # It would stand in the run's config.yaml, in MLflow, in Prefect and in the shell's history.
+        if "://" in path:
+            parts = urlsplit(path)
+            if "@" in parts.netloc:
+                raise ValueError("must have no user name or password, which ~/.netrc or the cloud's own tools keep")
+            for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+                if _SECRET.fullmatch(name):
+                    raise ValueError(
+                        f"must have no {name}, which would be kept with every run: use ~/.netrc, the cloud's own "
+                        "s3:// or gs://, or fetch it by hand"
+                    )
+        return path
 
 
 class TableSource(Located):
@@ -72,10 +97,8 @@ class ImageFolderSource(Located):
     """Quality of JPEG."""
     channels: Literal[1, 3] = 3
     """1: grey, 3: RGB."""
-    max_pixels: int = Field(50_000_000, ge=1, le=178_956_970)
+    max_pixels: MaxPixels = 50_000_000
     """Most pixels of an image, by its header; a larger one is bad and never decoded. At most what Pillow allows."""
-    num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Processes that decode; auto: one a core."""
 
     @model_validator(mode="after")
     def _fits(self) -> "ImageFolderSource":
@@ -116,6 +139,8 @@ class TfdsSource(Section):
     """Features that go into the model; default: all but the target."""
     target: str = "label"
     """Feature that is learned."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
 
 
 class ArraySource(Section):
@@ -136,7 +161,9 @@ class ArraySource(Section):
     text: list[str] = []
     """Names of free text; any other text is a category."""
     images: list[str] = []
-    """Names of bytes that are encoded images (JPEG or PNG)."""
+    """Names of bytes that are encoded images, of any format that an image folder may hold."""
+    max_pixels: MaxPixels = 50_000_000
+    """Most pixels of an image, by its header; a larger one is bad and never decoded."""
     classes: list[str] | None = Field(None, min_length=1)
     """The classes in the order of their labels; default: all values of the target, sorted."""
 

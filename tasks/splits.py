@@ -1,13 +1,19 @@
 """Splits: by which rule each example of a source goes to train, validation or test."""
 
+import datetime
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tasks.section import Section, kind_if_none
 
 SPLITS = ("train", "validation", "test")
+
+
+def is_whole_number(bound: str) -> bool:
+    """Returns whether a boundary of time is a number, to be compared with numbers, and not a date."""
+    return re.fullmatch(r"[+-]?\d+", bound) is not None
 
 
 class Shares(Section):
@@ -60,15 +66,25 @@ class GroupSplits(Shares):
         return pattern
 
 
+def _as_text(value: Any) -> Any:
+    """Returns what YAML takes for a date or a number as the text that it was."""
+    if isinstance(value, datetime.date):  # a datetime too
+        return value.isoformat()
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Moment = Annotated[str, BeforeValidator(_as_text)]
+
+
 class TimeSplits(Shares):
     """By a column of times or numbers: the oldest to train, the newest to test; equal times stay together."""
 
     kind: Literal["time"] = "time"
     column: str
     """Column of the time (or of a number that grows with it)."""
-    validation_from: str | None = None
+    validation_from: Moment | None = None
     """First time of the validation split (2026-01-31 or 2026-01-31T12:00:00, UTC), in place of the shares."""
-    test_from: str | None = None
+    test_from: Moment | None = None
     """First time of the test split; given together with validation_from."""
 
     @model_validator(mode="after")

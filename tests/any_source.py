@@ -234,7 +234,7 @@ def _folder(
 
 def _images(store: str, *, official: bool = False) -> Made:
     options, expected = _STORES[store]
-    source = {"kind": "image_folder", "path": "", "store": store, "num_workers": 1, **options}
+    source = {"kind": "image_folder", "path": "", "store": store, **options}
     return _folder("image", source, picture, ".png", expected, official=official)
 
 

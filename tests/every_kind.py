@@ -51,6 +51,7 @@ def manifest_of(splits: Mapping[str, SplitManifest], **changes: Any) -> ShardMan
         source_digest="s" * 16,
         seed=0,
         offset_stride=OFFSET_STRIDE,
+        compression="none",
         inputs=INPUTS,
         target="label",
         id="id",
@@ -58,6 +59,7 @@ def manifest_of(splits: Mapping[str, SplitManifest], **changes: Any) -> ShardMan
         label_map=LABEL_MAP,
         splits=dict(splits),
         statistics=STATISTICS,
+        config={},
         num_bad=0,
         notes=(),
         code_version="0",
@@ -134,6 +136,7 @@ def _write(file: Path, examples: list[dict[str, Any]]) -> SplitManifest:
         file=file.name,
         num_examples=len(records),
         size_bytes=len(data),
+        record_bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
         offsets=tuple(starts[:-1:OFFSET_STRIDE].tolist()),
     )

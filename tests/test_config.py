@@ -1,11 +1,20 @@
 """The config: what it takes, what it refuses, and in which words."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.config import OPERATIONAL_FIELDS, ConstantSchedule, CosineSchedule, Mirrored, build_config, load_config
+from tasks.config import (
+    OPERATIONAL_FIELDS,
+    ConstantSchedule,
+    CosineSchedule,
+    Mirrored,
+    build_config,
+    check_images,
+    load_config,
+)
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 
@@ -104,6 +113,29 @@ def test_rules_are_told_in_plain_words(field: str, value: Any, message: str) -> 
             {"name": "digits", "data": {"source": {"kind": "table", "path": "x", "target": "y", field: value}}}
         )
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("https://ann:geheim@example.org/x.csv", "user name or password"),
+        ("s3://geheim@bucket/x.csv", "user name or password"),
+        ("https://example.org/x.csv?a=1&access_token=geheim", "access_token"),
+        ("https://b.s3.amazonaws.com/x?X-Amz-Credential=geheim&X-Amz-Signature=geheim", "X-Amz-Credential"),
+        ("https://example.org/x?sig=geheim", "sig"),
+    ],
+)
+def test_url_with_a_secret_is_refused_and_not_repeated(url: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^data\.source\.path='.*': must have no {what}, which") as refused:
+        build_config({"name": "any", "data": {"source": {"kind": "text_folder", "path": url}}})
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["https://example.org/@v/x.zip?download=1&keyword=a", "s3://bucket/a@b", "a@b/c?token=x"]
+)
+def test_url_without_a_secret_is_taken(path: str) -> None:
+    build_config({"name": "any", "data": {"source": {"kind": "text_folder", "path": path}}})
 
 
 def test_every_wrong_field_gets_a_line() -> None:
@@ -217,6 +249,22 @@ def test_identity_leaves_out_operational_fields_only() -> None:
         config = build_config({"name": "any", "data": {"source": source}})
         left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("source", "encoded"),
+    [
+        ({"kind": "image_folder", "path": "images"}, True),
+        ({"kind": "image_folder", "path": "images", "store": "raw", "short_side": 32}, False),
+        ({"kind": "array", "read": "mine:read", "images": ["photo"]}, True),
+        ({"kind": "array", "read": "mine:read"}, False),
+    ],
+)
+def test_encoded_images_need_a_size_before_anything_is_fetched(source: dict[str, Any], encoded: bool) -> None:
+    tree = {"name": "any", "data": {"source": source}}
+    check_images(build_config(tree, ["feed.image_size=[32, 32]"]))
+    with pytest.raises(ConfigError, match=r"^feed\.image_size: must be given") if encoded else nullcontext():
+        check_images(build_config(tree))
 
 
 def test_kind_of_a_group_has_a_default() -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from tasks.download.progress import progress
 from tasks.errors import DataError
+from tasks.progress import progress
 from tasks.size import Size
 
 MAX_FILES = 10_000_000

@@ -48,7 +48,9 @@ def input_field(value: Any, *, text: bool, image: bool) -> Field:
     """Returns the field of an input whose first value this is; raises Misfit if it can be none."""
     value = _plain(value)
     if image:
-        return Field(_bytes, "bytes", Feature(kind="image", shape=(None, None, 3), dtype="uint8", storage="bytes_list"))
+        return Field(
+            _bytes, "bytes", Feature(kind="image", shape=(None, None, 3), dtype="string", storage="bytes_list")
+        )
     if text:
         return Field(_utf8, "bytes", Feature(kind="text", shape=(), dtype="string", storage="bytes_list"))
     if isinstance(value, str):

@@ -154,7 +154,6 @@ class _Rows:
                 "target": self._fields[self.config.target].stored,
                 "classes": None,
                 "split_by": split_by,
-                "keyed": KEY_NAME in self._fields,
                 "splits": {},
                 "notes": (),
             }

@@ -33,7 +33,7 @@ def source_digest(config: DataConfig, workspace: Path) -> str:
         return _local(source, workspace).digest
     from tasks.download.staging import staging_digest
 
-    return staging_digest(config, workspace)
+    return staging_digest(config)
 
 
 def download(config: DataConfig, workspace: Path) -> RawData:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.download.listing import Listing, list_files
-from tasks.download.progress import progress
 from tasks.errors import DataError
 from tasks.files import digest_file, digest_json, write_atomic
+from tasks.progress import progress
 
 # A file that changed so lately may change again without a new time: file systems count time in steps of up to 2 s.
 YOUNG_SECONDS = 2.0

@@ -2,6 +2,8 @@
 
 import base64
 import http.client
+import netrc
+import os
 import re
 import urllib.error
 import urllib.request
@@ -91,10 +93,9 @@ class _Http:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self.names: tuple[str, ...] = (safe_name(unquote(parts.path).rpartition("/")[2], hide_secrets(url)) or "data",)
-        user, at, host = parts.netloc.rpartition("@")
         path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
-        self._url = urlunsplit((parts.scheme, host, path, quote(parts.query, safe="/?%:@!$&'()*+,;=~[]"), ""))
-        self._user = unquote(user) if at else None
+        self._url = urlunsplit((parts.scheme, parts.netloc, path, quote(parts.query, safe="/?%:@!$&'()*+,;=~[]"), ""))
+        self._login = _login(parts.hostname or "")
 
     @contextmanager
     def open(self, name: str, *, start: int, version: str | None) -> Iterator[Opened]:
@@ -103,8 +104,8 @@ class _Http:
             request.add_header("Range", f"bytes={start}-")
             if version is not None:
                 request.add_header("If-Range", version)
-        if self._user is not None:  # and to no other host that this one points to
-            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(self._user.encode()).decode()}")
+        if self._login is not None:  # and to no other host that this one points to
+            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(self._login.encode()).decode()}")
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding not in ("", "identity") and not (encoding.endswith("gzip") and name.endswith((".gz", ".tgz"))):
@@ -120,6 +121,20 @@ class _Http:
                     raise ConnectionError("the server sent another part than it was asked for")
                 size = int(part[2])
             yield Opened(_Chunks(response), start if part else 0, size, found)
+
+
+def _login(host: str) -> str | None:
+    """Returns 'user:password' for a host from $NETRC or ~/.netrc, as curl and pip do; its default is for nobody."""
+    file = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    try:
+        found = netrc.netrc(file).hosts.get(host)
+    except FileNotFoundError:
+        return None
+    except netrc.NetrcParseError as error:  # whose message may hold a password
+        raise ConfigError(f"{file}, line {error.lineno}: no valid netrc; correct it") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); correct its permissions") from None
+    return None if found is None else f"{found[0]}:{found[2]}"
 
 
 class _Chunks:

@@ -1,6 +1,5 @@
 """Staged examples: what a worker's source yields, as Parquet files with a schema, so that it runs only once."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -36,8 +35,6 @@ _TARGETS = {
     "string": pa.string(),
 }
 _NUMBERS = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64()}
-
-
 _RESERVED = {"label": "class", "id": "number of the example"}
 
 
@@ -54,8 +51,6 @@ class StagedSchema(Record):
     """The class names, if the source has them."""
     split_by: Literal["string", "int64"] | None
     """Type of the column that data.splits goes by; None: by none."""
-    keyed: bool
-    """Whether the source names its examples."""
     splits: dict[str, int]
     """The official splits in order, with the number of examples in each; without any, the source has none."""
     notes: tuple[str, ...]
@@ -75,12 +70,15 @@ class StagedSchema(Record):
         return pa.schema([*fields, *((name, _type(feature)) for name, feature in self.features.items())])
 
 
-def check_names(names: Iterable[str], mend: str) -> None:
-    """Raises ConfigError if one of the names cannot be an input's; `mend` says how to change it."""
+def check_names(names: Iterable[str], mend: str, *, chosen: bool = False) -> None:
+    """Raises ConfigError if one of the names cannot be an input's; `mend` says how to change it.
+
+    Opening the source makes features' names of them. What shards keep by themselves is an input only if it was chosen.
+    """
     for name in names:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ConfigError(f"data.source: an input cannot be named {name!r}: letters, digits and _ alone; {mend}")
-        if name in _RESERVED:
+        if not name.isprintable() or not name or name.startswith("#"):
+            raise ConfigError(f"data.source: an input cannot be named {name!r}; {mend}")
+        if name in _RESERVED and not chosen:
             raise ConfigError(
                 f"data.source: an input cannot be named {name!r}, for shards keep the {_RESERVED[name]} there; {mend}"
             )

@@ -4,18 +4,15 @@ import importlib.metadata
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import ConfigError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, read_receipts
+from tasks.progress import step_progress
 from tasks.source_code import source_code_digest
 from tasks.sources import ArraySource, TfdsSource
 from tasks.splits import FileSplits, GroupSplits, TimeSplits
@@ -23,7 +20,7 @@ from tasks.workers import launch
 
 logger = logging.getLogger("millstream")
 
-_FORMAT = 1  # of the staged files; part of the digest
+_FORMAT = 2  # of the staged files; part of the digest
 _WORKERS = {"tfds": "tasks.download.tfds_worker:stage", "array": "tasks.download.array_worker:stage"}
 _NUM_RETRIES = 5  # of a download that was cut or refused
 _SILENCE_SECONDS = 120.0  # after which a server counts as gone
@@ -36,7 +33,7 @@ def stage(config: DataConfig, workspace: Path) -> RawData:
     Raises ConfigError or DataError if the source is not found, does not fit the config, or fails; see the workers.
     """
     source = _staged_source(config)
-    digest = staging_digest(config, workspace)
+    digest = staging_digest(config)
     directory = workspace.absolute() / "raw" / digest
     with lock(directory.with_name(f".{digest}.lock")):
         reused = directory.exists() and is_whole(directory)
@@ -63,7 +60,7 @@ def stage(config: DataConfig, workspace: Path) -> RawData:
     )
 
 
-def staging_digest(config: DataConfig, workspace: Path) -> str:
+def staging_digest(config: DataConfig) -> str:
     """Returns `RawData.digest` of a staged source without running it, from what decides its examples.
 
     For a reader of the user's these are its source code, arguments and `version`; for TFDS the name, and where that
@@ -71,8 +68,8 @@ def staging_digest(config: DataConfig, workspace: Path) -> str:
     Raises ConfigError if the module of either is not found.
     """
     source = _staged_source(config)
-    # Where code and TFDS's copy lie decides nothing.
-    identity = source.model_dump(mode="json", exclude={"folder", "data_dir"})
+    # Where code and TFDS's copy lie decides nothing, and no image is decoded yet.
+    identity = source.model_dump(mode="json", exclude={"folder", "data_dir", "max_pixels"})
     code = release = None
     if isinstance(source, ArraySource):
         setting = f"data.source.read={source.read!r}"
@@ -113,33 +110,22 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
     alone: AbstractContextManager[None] = nullcontext()
     if isinstance(source, TfdsSource):  # two preparations of one data set would get in each other's way
         alone = lock(workspace / "raw" / ".tfds.lock")
-    with alone, _progress(_name(source)) as show:
+    with alone, step_progress(f"download: {_name(source)}") as show:
+
+        def on_progress(message: dict[str, Any]) -> None:
+            if message["phase"] == "staged":
+                show(f"{message['num_examples']:,} examples staged")
+            elif message["phase"] == "note":
+                logger.info("download: %s", message["line"])
+
         launch.call(
             _WORKERS[source.kind],
             arguments,
             log=log,
             environment={"CUDA_VISIBLE_DEVICES": "-1"},  # TensorFlow would take all the memory of a GPU that trains
             import_path=[os.path.abspath(source.folder)] if source.folder else [],
-            on_progress=show,
+            on_progress=on_progress,
         )
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yields what shows a worker's progress: the time and the examples on a terminal, a logged line for each note."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("download: {task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        shown = bar.add_task(f"{name} begins")
-
-        def show(message: dict[str, Any]) -> None:
-            if message["phase"] == "staged":
-                bar.update(shown, description=f"{name}, {message['num_examples']:,} examples staged")
-            elif message["phase"] == "note":
-                bar.update(shown, description=message["line"])
-                logger.info("download: %s", message["line"])
-
-        yield show
 
 
 def _name(source: TfdsSource | ArraySource) -> str:

@@ -78,7 +78,7 @@ def select(features: Any, source: TfdsSource, column: Column | None) -> list[Sel
             + "; ".join(f"{name!r} is {reason}, which no input can be" for name, reason in reasons.items())
             + (f"; set data.source.inputs to some of {fitting}" if fitting else "; use another data set")
         )
-    check_names(inputs, "list the others in data.source.inputs")
+    check_names(inputs, "list the others in data.source.inputs", chosen=source.inputs is not None)
     chosen = [Selected(*found[name], name, feature=stored[name]) for name in inputs]  # type: ignore[arg-type]
     chosen.append(Selected(*found[source.target], TARGET, stored=_target(source, found[source.target][1])))
     if column is not None:
@@ -97,7 +97,6 @@ def staged_schema(name: str, selected: list[Selected], splits: dict[str, int], n
             "target": target.stored,
             "classes": target.connector.names if target.stored == "class" else None,
             "split_by": columns[SPLIT_BY].stored if SPLIT_BY in columns else None,
-            "keyed": False,
             "splits": splits,
             "notes": notes,
         }
@@ -123,7 +122,7 @@ def _input(connector: Any) -> Feature | str:
         channels = connector.shape[-1] or 3
         if type(connector) is not tfds.features.Image or connector.np_dtype != np.uint8 or channels not in (1, 3):
             return f"a {kind} of {channels} channel(s) of {connector.np_dtype}"
-        return Feature(kind="image", shape=(None, None, channels), dtype="uint8", storage="bytes_list")
+        return Feature(kind="image", shape=(None, None, channels), dtype="string", storage="bytes_list")
     if isinstance(connector, tfds.features.ClassLabel) and connector.names:
         return Feature(kind="category", shape=(), dtype="string", storage="bytes_list")
     return _tensor_input(connector)

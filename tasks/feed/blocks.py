@@ -60,7 +60,8 @@ class Blocks:
 def cut_blocks(manifest: ShardManifest, split: str, *, block: int) -> Blocks:
     """Returns the blocks of at most `block` examples of a split; a block never spans two shards.
 
-    Raises ConfigError if `block` is no multiple of the manifest's offset stride, at which reading can start.
+    A compressed shard is one block, for its records can be found from its start only. Raises ConfigError if `block` is
+    no multiple of the manifest's offset stride, at which reading can start.
     """
     stride = manifest.offset_stride
     if block % stride:
@@ -70,8 +71,9 @@ def cut_blocks(manifest: ShardManifest, split: str, *, block: int) -> Blocks:
     table: list[tuple[int, int, int, int, int]] = []
     row = 0
     for file, shard in enumerate(manifest.splits[split].shards):
-        for start in range(0, shard.num_examples, block):
-            count = min(block, shard.num_examples - start)
+        step = block if manifest.compression == "none" else shard.num_examples
+        for start in range(0, shard.num_examples, step):
+            count = min(step, shard.num_examples - start)
             table.append((file, shard.offsets[start // stride], 0, count, row + start))
         row += shard.num_examples
     return Blocks(*np.array(table, np.int64).reshape(-1, 5).T)

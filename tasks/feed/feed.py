@@ -13,6 +13,7 @@ from tasks.errors import ConfigError
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.parse import parse_batch, stored_shape
 from tasks.feed.preprocess import Preprocess
+from tasks.feed.records import COMPRESSION_TYPES
 from tasks.prepare.manifest import ShardManifest
 
 READ_BUFFER_BYTES = 256 * 1024
@@ -65,7 +66,7 @@ class Feed:
         numbers = [feature for feature in features if feature.dtype != "string"]
         example_bytes = sum(math.prod(stored_shape(f)) * np.dtype(f.dtype).itemsize for f in numbers)
         # The content of strings is not counted by itself; it is no more than the shards.
-        content_bytes = sum(shard.size_bytes for shard in self._split.shards) if strings else 0
+        content_bytes = sum(shard.record_bytes for shard in self._split.shards) if strings else 0
         return self.num_examples * (example_bytes + len(strings) * STRING_BYTES) + content_bytes
 
     def training(self, start_step: int) -> tf.data.Dataset:
@@ -147,7 +148,7 @@ class Feed:
             file, offset, skip, count = (block[column] for column in range(4))
             records = tf.raw_ops.TFRecordDatasetV2(
                 filenames=[files[file]],
-                compression_type="",
+                compression_type=COMPRESSION_TYPES[self._manifest.compression],
                 buffer_size=READ_BUFFER_BYTES,
                 byte_offsets=[offset],
             )
@@ -170,7 +171,9 @@ class Feed:
         files = [str(self._directory / shard.file) for shard in self._split.shards]
         parts = [
             parse_batch(records, self._manifest.features, self._names)
-            for records in tf.data.TFRecordDataset(files, buffer_size=READ_BUFFER_BYTES).batch(4096)
+            for records in tf.data.TFRecordDataset(
+                files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
+            ).batch(4096)
         ]
         return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
 
@@ -215,7 +218,7 @@ class Feed:
                 f"feed.block={config.block} to mix the {self.num_examples} examples; "
                 f"take at least {MIN_BLOCKS_PER_WINDOW * config.block}"
             )
-        example_bytes = sum(shard.size_bytes for shard in self._split.shards) / self.num_examples
+        example_bytes = sum(shard.record_bytes for shard in self._split.shards) / self.num_examples
         needed = min(config.window, self.num_examples) * example_bytes
         if needed > config.memory_limit.size_bytes:
             raise ConfigError(

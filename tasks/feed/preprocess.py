@@ -9,9 +9,8 @@ import tensorflow as tf
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.parse import stored_shape
-from tasks.prepare.manifest import Feature, ShardManifest
+from tasks.prepare.manifest import MAX_VOCABULARY, Feature, ShardManifest
 
-MAX_VOCABULARY = 1000  # categories with a place of their own, the most frequent ones; the others share one
 JPEG = b"\xff\xd8"  # how it begins
 PARALLEL_IMAGES = (
     32  # decoded at once in a batch; all cores of a host, and the rest of a batch waits in its encoded form

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.prepare.encode import encode_example, entry_head, example_head, find_payloads, varint_lengths, varints
-from tasks.prepare.frame import HEAD_BYTES, frame, seal
+from tasks.prepare.frame import HEAD_BYTES, TAIL_BYTES, frame, frame_all, seal
 from tasks.prepare.manifest import Feature
 from tasks.prepare.source import Column
 
@@ -57,7 +57,8 @@ def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, F
     for kind, places in alike.items():
         some = {name: array[places] for name, array in arrays.items()}
         chunk.update(zip(places, _fill(kind, some, features), strict=True))
-    return _joined([chunk[place].data for place in range(len(chunk))])
+    ordered = [chunk[place].data for place in range(len(chunk))]
+    return Frames(b"".join(ordered), list(map(len, ordered)))
 
 
 def _payload_bytes(arrays: Mapping[str, NDArray[np.generic]], features: Mapping[str, Feature]) -> NDArray[np.int64]:
@@ -110,15 +111,9 @@ def _zeros(storage: str, size_bytes: int) -> bytes | list[int] | NDArray[np.floa
 
 def _frames_of_any_size(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Frames:
     entries = [_entries(name, columns[name], features[name]) for name in sorted(features)]
-    frames = []
-    for parts in zip(*entries, strict=True):
-        body = b"".join(parts)
-        frames.append(frame(example_head(len(body)) + body))
-    return _joined(frames)
-
-
-def _joined(frames: Sequence[bytes | memoryview]) -> Frames:
-    return Frames(b"".join(frames), list(map(len, frames)))
+    bodies = [b"".join(parts) for parts in zip(*entries, strict=True)]
+    records = [example_head(len(body)) + body for body in bodies]
+    return Frames(b"".join(frame_all(records)), [HEAD_BYTES + len(record) + TAIL_BYTES for record in records])
 
 
 def _entries(name: str, column: Column, feature: Feature) -> list[bytes]:

@@ -3,7 +3,7 @@
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +12,27 @@ from numpy.typing import NDArray
 
 from tasks.config import DataConfig
 from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
-from tasks.prepare.manifest import MANIFEST, OFFSET_STRIDE, QUARANTINE, FeatureStatistics, ShardManifest, SplitManifest
+from tasks.prepare.manifest import (
+    MANIFEST,
+    MAX_VOCABULARY,
+    OFFSET_STRIDE,
+    QUARANTINE,
+    FeatureStatistics,
+    Shard,
+    ShardManifest,
+    SplitManifest,
+)
 from tasks.prepare.plan import plan_order, plan_shards
 from tasks.prepare.scan import KEYS, SCALARS, Scan
 from tasks.prepare.source import ID, LABEL
 from tasks.prepare.split import assign_splits
 from tasks.prepare.statistics import summarize
 from tasks.prepare.tfds import shard_file, tfds_metadata
+from tasks.prepare.threads import in_order, num_threads
 from tasks.prepare.writer import write_shard
+from tasks.progress import progress
 
+FINISHED = "finished"  # what the manifest will say of each shard that is written
 VERSION = "1.0.0"  # TFDS wants one in the path; what the shards hold is named by the digest above it
 
 logger = logging.getLogger("millstream")
@@ -33,7 +45,7 @@ class DirectoryPlan:
     name: str
     data_digest: str
     source_digest: str
-    seed: int
+    config: DataConfig
     scan: Scan
     splits: dict[str, dict[str, NDArray[np.int64]]]
     """For each split the rows of each of its files, both in order."""
@@ -59,7 +71,7 @@ def plan_directory(name: str, config: DataConfig, scan: Scan, *, data_digest: st
         name=name,
         data_digest=data_digest,
         source_digest=source_digest,
-        seed=config.seed,
+        config=config,
         scan=scan,
         splits={split: _plan_files(name, config, scan, split, rows) for split, rows in order.items()},
         notes=(*scan.notes, *notes),
@@ -68,28 +80,32 @@ def plan_directory(name: str, config: DataConfig, scan: Scan, *, data_digest: st
 
 def write_directory(directory: Path, plan: DirectoryPlan) -> None:
     """Writes all of a shard directory; it has its name only once it is complete."""
-    for note in plan.notes:
+    statistics = _statistics(plan)  # first, because it may refuse
+    for note in (*plan.notes, *_rare(statistics)):
         logger.info("prepare: %s", note)
     if plan.scan.num_bad:
         logger.warning("prepare: %d examples left out; %s says why", plan.scan.num_bad, directory / QUARANTINE)
     digests: dict[str, str] = {}
-    with atomic_directory(directory, digests=digests) as incomplete:
+    with atomic_directory(directory, digests=digests, go_on=True) as incomplete:
+        shards = _write_shards(incomplete, plan)
         manifest = ShardManifest(
             name=plan.name,
             version=VERSION,
             data_digest=plan.data_digest,
             source_digest=plan.source_digest,
-            seed=plan.seed,
+            seed=plan.config.seed,
             offset_stride=OFFSET_STRIDE,
+            compression=plan.config.compression,
             inputs=plan.scan.schema.inputs,
             target=LABEL,
             id=ID,
             features=plan.scan.features,
             label_map=plan.scan.schema.label_map,
-            splits={split: _write_split(incomplete, plan, split) for split in plan.splits},
-            statistics=_statistics(plan),
+            splits={split: _split_manifest(plan, split, shards) for split in plan.splits},
+            statistics=statistics,
+            config=plan.config.identity(),
             num_bad=plan.scan.num_bad,
-            notes=plan.notes,
+            notes=(*plan.notes, *_rare(statistics)),
             code_version=_code_version(),
         )
         manifest.write(incomplete / MANIFEST)
@@ -123,7 +139,7 @@ def repair_directory(directory: Path, plan: DirectoryPlan, damaged: Mapping[str,
         for name in damaged:
             if name in files:
                 with atomic_file(directory / name) as beside:
-                    write_shard(beside, plan.scan.spool.frames(files[name]))
+                    write_shard(beside, plan.scan.spool.frames(files[name]), compression=plan.config.compression)
             elif name in metadata:
                 write_atomic(directory / name, metadata[name].encode())
             elif name in {KEYS, QUARANTINE}:
@@ -142,17 +158,45 @@ def _plan_files(
         size_bytes=int(scan.spool.sizes()[rows].sum()),
         target_bytes=config.shard_size.size_bytes,
         num_shards=config.num_shards if split == "train" else None,
+        multiple=config.shard_multiple,
     )
     return {shard_file(name, split, shard.index, shard.num_shards): rows[shard.start : shard.stop] for shard in shards}
 
 
-def _write_split(directory: Path, plan: DirectoryPlan, split: str) -> SplitManifest:
+def _write_shards(directory: Path, plan: DirectoryPlan) -> dict[str, Shard]:
+    """Writes the shards that an earlier try from the same scan did not finish, and returns all by their names."""
+    finished = plan.scan.folder / FINISHED
+    finished.mkdir(exist_ok=True)
+    files = {file: rows for split in plan.splits.values() for file, rows in split.items()}
+    for entry in directory.iterdir():
+        if not (finished / f"{entry.name}.json").is_file():
+            _remove(entry)
+
+    def write(file: str) -> Shard:
+        receipt = finished / f"{file}.json"
+        if receipt.is_file() and (directory / file).is_file():
+            return Shard.read(receipt)
+        shard = write_shard(directory / file, plan.scan.spool.frames(files[file]), compression=plan.config.compression)
+        shard.write(receipt)
+        return shard
+
+    total_bytes = int(plan.scan.spool.sizes().sum())
+    shards: dict[str, Shard] = {}
+    with progress("writing shards") as advance:
+        for shard in in_order(write, files, num_threads=num_threads(plan.config)):
+            shards[shard.file] = shard
+            advance(sum(each.record_bytes for each in shards.values()), total_bytes)
+    return shards
+
+
+def _split_manifest(plan: DirectoryPlan, split: str, shards: Mapping[str, Shard]) -> SplitManifest:
     files = plan.splits[split]
-    shards = tuple(write_shard(directory / file, plan.scan.spool.frames(rows)) for file, rows in files.items())
     rows = np.concatenate(list(files.values()))
-    logger.info("prepare: %s, %d examples in %d shard(s)", split, len(rows), len(shards))
+    logger.info("prepare: %s, %d examples in %d shard(s)", split, len(rows), len(files))
     counts = np.bincount(plan.scan.labels[rows], minlength=len(plan.scan.schema.label_map))
-    return SplitManifest(num_examples=len(rows), class_counts=tuple(counts.tolist()), shards=shards)
+    return SplitManifest(
+        num_examples=len(rows), class_counts=tuple(counts.tolist()), shards=tuple(shards[file] for file in files)
+    )
 
 
 def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
@@ -160,6 +204,17 @@ def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
     for rows in plan.splits["train"].values():
         in_train[rows] = True
     return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features)
+
+
+def _rare(statistics: Mapping[str, FeatureStatistics]) -> Iterator[str]:
+    """Yields what is to be said of categories of which not all have a place of their own in the model's input."""
+    for name, found in statistics.items():
+        counts = [count for _, count in found.vocabulary or ()]
+        if len(counts) > MAX_VOCABULARY:
+            yield (
+                f"{name}: has {len(counts)} different values, of which the model tells the {MAX_VOCABULARY} most "
+                f"frequent apart; all others, {sum(counts[MAX_VOCABULARY:]) / sum(counts):.1%} of train, are one to it"
+            )
 
 
 def _code_version() -> str:

@@ -47,6 +47,7 @@ def find_payloads(values: Mapping[str, Value]) -> dict[str, slice]:
     return found
 
 
+@lru_cache(maxsize=65536)
 def example_head(size_bytes: int) -> bytes:
     """Returns what stands before the entries of an example that take so many bytes together."""
     return _head(_FEATURES, size_bytes)

@@ -1,7 +1,6 @@
 """FolderPlan: which class and which split each file of a source of class folders belongs to."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +12,16 @@ import numpy as np
 from tasks.config import DataConfig
 from tasks.download.listing import natural_key
 from tasks.errors import ConfigError, DataError
+from tasks.prepare.groups import group_of
+from tasks.prepare.labels import given_classes, natural_order
 from tasks.prepare.manifest import BadExample
+from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column
+from tasks.prepare.wording import count, some
 from tasks.sources import ImageFolderSource, TextFolderSource
 from tasks.splits import SPLITS, FileSplits, FractionSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
 
 BATCH_BYTES = 16_000_000
-NUM_NAMED = 10  # files or folders that a message names before it only counts
 _SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
 
 
@@ -64,11 +66,11 @@ def plan_folders(
     """
     source = config.source
     assert isinstance(source, ImageFolderSource | TextFolderSource)
-    group = _group(config)
-    depth = _depth(config)
+    _check_splits(config)
     _check_names(files)
+    depth = _depth(config)
     paths = [tuple(file.split("/")) for file in files]
-    left_out = Outcome()
+    left_out = Remarks("file")
     if isinstance(config.splits, OfficialSplits):
         taken = _official(config.splits, paths)
     else:
@@ -85,9 +87,9 @@ def plan_folders(
         else:
             in_class.append(path)
     found = {path[depth - 1] for path in in_class}
-    label_map = _label_map(source, sorted(found, key=natural_key), len(files))
+    label_map = _label_map(source, natural_order(found), len(files))
     labels = {name: label for label, name in enumerate(label_map)}
-    planned = tuple(_plan(path, labels[path[depth - 1]], config, group) for path in in_class)
+    planned = tuple(_plan(path, labels[path[depth - 1]], config) for path in in_class)
     notes = left_out.notes()
     if folders := sorted(empty, key=natural_key):
         notes += (f"{count(len(folders), 'folder')} without a file: no class, left out ({some(folders)})",)
@@ -167,38 +169,6 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); mend or remove it, and run again") from error
 
 
-class Outcome:
-    """What befell files of a source: counted, with the first names of each kind."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._names: dict[str, list[str]] = {}
-
-    def add(self, what: str, name: str) -> None:
-        """Counts one file under `what`, which is read after 'files': 'in no class folder: left out'."""
-        self._counts[what] += 1
-        if self._counts[what] <= NUM_NAMED:
-            self._names.setdefault(what, []).append(name)
-
-    def notes(self) -> tuple[str, ...]:
-        """Returns a sentence for each kind: '2 files in no class folder: left out (a, b)'."""
-        return tuple(
-            f"{count(number, 'file')} {what} ({some(self._names[what], number)})"
-            for what, number in self._counts.items()
-        )
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Returns '1 file' or '2 files'."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def some(names: Sequence[str], number: int | None = None) -> str:
-    """Returns the first ten names, and how many more there are."""
-    more = (number or len(names)) - NUM_NAMED
-    return ", ".join(names[:NUM_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-
-
 _NOUNS = {"image_folder": "an image", "text_folder": "a text"}
 
 
@@ -207,21 +177,18 @@ def _depth(config: DataConfig) -> int:
     return 2 if isinstance(config.splits, OfficialSplits) else 1
 
 
-def _group(config: DataConfig) -> re.Pattern[str] | None:
-    """Returns the pattern that takes the group out of a path, None without; refuses what no file has."""
+def _check_splits(config: DataConfig) -> None:
+    """Raises ConfigError if data.splits goes by what no file has."""
     if isinstance(config.splits, TimeSplits):
         raise ConfigError(
             f"data.splits.kind=time: the files of data.source.kind={config.source.kind} have no column of times (the "
             "time of a file is lost whenever it is copied); use fraction, official, group or file"
         )
-    if not isinstance(config.splits, GroupSplits):
-        return None
-    if config.splits.column != "path":
+    if isinstance(config.splits, GroupSplits) and config.splits.column != "path":
         raise ConfigError(
             f"data.splits.column={config.splits.column}: data.source.kind={config.source.kind} has no columns; set "
             "it to path, and data.splits.pattern to what names the group in it, such as 'patient([0-9]+)'"
         )
-    return re.compile(config.splits.pattern or "(.*)", re.DOTALL)
 
 
 def _check_names(files: Sequence[str]) -> None:
@@ -261,15 +228,13 @@ def _refuse_unasked_splits(paths: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _label_map(source: ImageFolderSource | TextFolderSource, names: list[str], num_files: int) -> tuple[str, ...]:
+def _label_map(source: ImageFolderSource | TextFolderSource, names: Sequence[str], num_files: int) -> tuple[str, ...]:
     if not names:
         raise ConfigError(
             f"data.source.path={source.path}: none of its {count(num_files, 'file')} lies in a class folder; put the "
             "files of each class into a folder of its name (with official splits: <split>/<class>/)"
         )
-    classes = source.classes or names
-    if twice := [name for name, number in Counter(classes).items() if number > 1]:
-        raise ConfigError(f"data.source.classes: has {some(twice)} more than once; name each class once")
+    classes = tuple(names) if source.classes is None else given_classes(source.classes)
     if outside := [name for name in names if name not in classes]:
         raise ConfigError(
             f"data.source.classes: lacks {count(len(outside), 'class folder')} of data.source.path ({some(outside)}); "
@@ -280,17 +245,16 @@ def _label_map(source: ImageFolderSource | TextFolderSource, names: list[str], n
             f"data.source.path={source.path}: has only the class folder {classes[0]}, and one class leaves nothing to "
             "tell apart; give the folder that holds the class folders"
         )
-    return tuple(classes)
+    return classes
 
 
-def _plan(path: Sequence[str], label: int, config: DataConfig, group: re.Pattern[str] | None) -> FolderFile:
+def _plan(path: Sequence[str], label: int, config: DataConfig) -> FolderFile:
     file = "/".join(path)
-    if group is not None:
-        match = group.search(file)
-        if match is None or match[1] is None:
-            reason = f"has no group: its path does not match data.splits.pattern={group.pattern}"
+    if isinstance(config.splits, GroupSplits):
+        if (group := group_of(file, config.splits.pattern)) is None:
+            reason = f"has no group: its path does not match data.splits.pattern={config.splits.pattern}"
             return FolderFile(file, label, "", reason)
-        return FolderFile(file, label, match[1])
+        return FolderFile(file, label, group)
     if isinstance(config.splits, OfficialSplits):
         return FolderFile(file, label, path[0])
     return FolderFile(file, label, file if isinstance(config.splits, FileSplits) else None)

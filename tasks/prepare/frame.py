@@ -3,7 +3,6 @@
 Format: tensorflow/core/lib/io/record_writer.h; masked CRC-32C: tensorflow/core/lib/hash/crc32c.h, Mask().
 """
 
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,8 +15,19 @@ TAIL_BYTES = 4  # the record's CRC
 
 def frame(record: bytes) -> bytes:
     """Returns the record as it stands in a TFRecord file."""
-    length = struct.pack("<Q", len(record))
-    return length + _masked_crcs([length]).tobytes() + record + _masked_crcs([record]).tobytes()
+    return b"".join(frame_all([record]))
+
+
+def frame_all(records: Sequence[bytes]) -> list[bytes]:
+    """Returns the records as they stand in a TFRecord file, each in three pieces: head, record, CRC."""
+    lengths = np.fromiter(map(len, records), "<u8", len(records))[:, None].view(np.uint8)
+    heads = np.concatenate([lengths, _masked_crcs(lengths)], axis=1).tobytes()
+    tails = _masked_crcs(records).tobytes()
+    pieces = [b""] * (3 * len(records))
+    pieces[0::3] = [heads[start : start + HEAD_BYTES] for start in range(0, len(heads), HEAD_BYTES)]
+    pieces[1::3] = records
+    pieces[2::3] = [tails[start : start + TAIL_BYTES] for start in range(0, len(tails), TAIL_BYTES)]
+    return pieces
 
 
 def seal(frames: NDArray[np.uint8]) -> None:

@@ -1,18 +1,18 @@
 """ImageFolder: the source of class folders of images."""
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from tasks.config import DataConfig
-from tasks.prepare.folders import FolderPlan, Outcome, batches, class_folder, empty_folders, open_file, plan_folders
+from tasks.prepare.folders import FolderPlan, batches, class_folder, empty_folders, open_file, plan_folders
 from tasks.prepare.image import looks_like_image
-from tasks.prepare.image_worker import prepare_files
+from tasks.prepare.image_worker import ImageWorkers
 from tasks.prepare.manifest import Feature
+from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
+from tasks.prepare.threads import num_threads
 from tasks.sources import ImageFolderSource
 
 NAME = "image"
@@ -29,34 +29,34 @@ def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str])
     unusable = _folders_without_images(config, directory, files)
     plan = plan_folders(files, config, unusable=unusable, empty=empty_folders(directory, files, config))
     assert isinstance(config.source, ImageFolderSource)
-    return _ImageFolder(config.source, directory, plan)
+    return _ImageFolder(config.source, directory, plan, num_threads(config))
 
 
 class _ImageFolder:
     """The source; `notes` are those of the plan, and then what was found in the images."""
 
-    def __init__(self, source: ImageFolderSource, directory: Path, plan: FolderPlan) -> None:
-        self._source, self._directory, self._plan = source, directory, plan
+    def __init__(self, source: ImageFolderSource, directory: Path, plan: FolderPlan, num_workers: int) -> None:
+        self._source, self._directory, self._plan, self._num_workers = source, directory, plan, num_workers
         self.schema = SourceSchema({NAME: _feature(source)}, (NAME,), plan.label_map)
         self.notes = plan.notes
 
     def read(self) -> Iterator[Batch]:
         """Yields the images, about 16 MB of them at once."""
-        outcome = Outcome()
-        yield from batches(self._plan, NAME, self._prepared(outcome), self._column)
-        self.notes = self._plan.notes + outcome.notes()
+        remarks = Remarks("file")
+        yield from batches(self._plan, NAME, self._prepared(remarks), self._column)
+        self.notes = self._plan.notes + remarks.notes()
 
-    def _prepared(self, outcome: Outcome) -> Iterator[bytes | str]:
+    def _prepared(self, remarks: Remarks) -> Iterator[bytes | str]:
         """Yields the bytes of each usable file's image, or why there are none; counts the remarks."""
         files = [file.path for file in self._plan.files if file.bad is None]
-        paths = [self._directory / file for file in files]
-        with closing(prepare_files(paths, self._source, _num_workers(self._source))) as images:
-            for file, image in zip(files, images, strict=True):
+        paths = ((str(path := self._directory / file), path) for file in files)
+        with ImageWorkers(min(self._num_workers, len(files))) as workers:
+            for file, image in zip(files, workers.prepare(paths, self._source), strict=True):
                 if isinstance(image, str):
                     yield image
                     continue
                 for remark in image.remarks:
-                    outcome.add(remark, file)
+                    remarks.add(remark, file)
                 yield image.data
 
     def _column(self, images: list[bytes]) -> Column:
@@ -72,10 +72,6 @@ def _feature(source: ImageFolderSource) -> Feature:
         shape = (source.short_side, source.short_side, source.channels)
         return Feature(kind="tensor", shape=shape, dtype="uint8", storage="raw_bytes")
     return Feature(kind="image", shape=(None, None, source.channels), dtype="string", storage="bytes_list")
-
-
-def _num_workers(source: ImageFolderSource) -> int:
-    return len(os.sched_getaffinity(0)) if source.num_workers == "auto" else source.num_workers
 
 
 def _folders_without_images(config: DataConfig, directory: Path, files: Sequence[str]) -> set[str]:

@@ -1,7 +1,7 @@
-"""ImageWorker: a process that prepares images, so that all cores decode, and one that crashes takes nothing with it.
+"""ImageWorkers: processes that prepare images, so that all cores decode, and one that crashes takes nothing with it.
 
 Not the standard library's pool: its processes import `__main__` anew, which under Prefect is Prefect's engine, and if
-one dies it does not say of which file. `python -m tasks.prepare.image_worker DESCRIPTOR SOURCE` is the worker.
+one dies it does not say of which file. `python -m tasks.prepare.image_worker DESCRIPTOR` is the worker.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import Pipe
@@ -29,59 +29,66 @@ IN_FLIGHT = 4  # images a worker that are decoded or wait for their turn; bounds
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 
 
-def prepare_files(
-    files: Sequence[Path], source: ImageFolderSource, num_workers: int
-) -> Generator[StoredImage | str, None, None]:
-    """Yields what `prepare_image` returns of each file, in the order of `files`; in this process if `num_workers` is 1.
+Encoded = Path | bytes
+"""An image as it is encoded: its file, which the worker reads, or its bytes."""
 
-    Raises DataError that names the file if it cannot be read, or if a worker died of it.
-    """
-    num_workers = min(num_workers, len(files))
-    if num_workers <= 1:
-        for file in files:
-            yield prepare_file(file, source)
-        return
-    with ExitStack() as stack:
-        idle: SimpleQueue[ImageWorker] = SimpleQueue()
 
-        def prepare(file: Path) -> StoredImage | str:
-            worker = idle.get()
-            try:
-                return worker.prepare(file)
-            finally:
-                idle.put(worker)
+class ImageWorkers:
+    """Processes that prepare images, or this one if `num_workers` is 1; to be used in a `with`."""
 
-        threads = stack.enter_context(ThreadPoolExecutor(num_workers))  # each waits for a worker
-        for _ in range(num_workers):
-            idle.put(stack.enter_context(ImageWorker(source)))  # ends before the threads, which then end too
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._idle: SimpleQueue[ImageWorker] = SimpleQueue()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._num_workers > 1:
+            with ExitStack() as stack:
+                self._threads = stack.enter_context(ThreadPoolExecutor(self._num_workers))  # each waits for a worker
+                for _ in range(self._num_workers):
+                    self._idle.put(stack.enter_context(ImageWorker()))  # ends before the threads, which then end too
+                stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+                self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def prepare(self, images: Iterable[tuple[str, Encoded]], source: ImageFolderSource) -> Iterator[StoredImage | str]:
+        """Yields what `prepare_image` returns of each image, in their order; a few are decoded ahead.
+
+        `images`: each with a name. Raises DataError if a file cannot be read, or, with the name, if a worker died.
+        """
+        if self._num_workers <= 1:
+            yield from (_prepare(image, source) for _, image in images)
+            return
         pending: deque[Future[StoredImage | str]] = deque()
-        stack.callback(lambda: [future.cancel() for future in pending])
-        for file in files:
-            pending.append(threads.submit(prepare, file))
-            if len(pending) == IN_FLIGHT * num_workers:
+        for name, image in images:
+            pending.append(self._threads.submit(self._prepare, name, image, source))
+            if len(pending) == IN_FLIGHT * self._num_workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
-
-def prepare_file(file: Path, source: ImageFolderSource) -> StoredImage | str:
-    """Returns what `prepare_image` returns of a file's bytes; raises DataError if it cannot be read."""
-    with open_file(file) as opened:
-        data = opened.read()
-    return prepare_image(data, source)
+    def _prepare(self, name: str, image: Encoded, source: ImageFolderSource) -> StoredImage | str:
+        worker = self._idle.get()
+        try:
+            return worker.prepare(name, image, source)
+        finally:
+            self._idle.put(worker)
 
 
 class ImageWorker:
     """A process of our own that prepares one image after another; to be used in a `with`."""
 
-    def __init__(self, source: ImageFolderSource) -> None:
+    def __init__(self) -> None:
         self._connection, theirs = Pipe()
         root = str(Path(__file__).parents[2])
         python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with theirs:
             self._process = subprocess.Popen(
                 # -P: a `tasks` in the present folder must not take the place of ours.
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), source.model_dump_json()],
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_KEEP_MEMORY, "PYTHONPATH": python_path},
                 pass_fds=[theirs.fileno()],
@@ -96,33 +103,41 @@ class ImageWorker:
         self._process.wait()
         self._connection.close()
 
-    def prepare(self, file: Path) -> StoredImage | str:
-        """Returns what `prepare_file` does, or raises it; raises DataError if the worker dies."""
+    def prepare(self, name: str, image: Encoded, source: ImageFolderSource) -> StoredImage | str:
+        """Returns what `prepare_image` does; raises DataError if the file cannot be read or the worker dies."""
         try:
-            self._connection.send(file)
+            self._connection.send((image, source))
             answer: Any = self._connection.recv()
         except (EOFError, OSError):
             raise DataError(
-                f"{file}: the process that decoded it {_end(self._process.wait())}; remove the file if this comes again"
+                f"{name}: the process that decoded it {_end(self._process.wait())}; remove it if this comes again"
             ) from None
         if isinstance(answer, DataError):
             raise answer
         return answer
 
 
-def work(connection: Connection, source: ImageFolderSource) -> None:
-    """Answers each path that comes with what `prepare_file` returns or raises, until the other side is gone."""
+def work(connection: Connection) -> None:
+    """Answers each image and source that come with the prepared image or an error, until the other side is gone."""
     while True:
         try:
-            file = connection.recv()
+            image, source = connection.recv()
         except EOFError:
             return
         answer: StoredImage | str | DataError
         try:
-            answer = prepare_file(file, source)
+            answer = _prepare(image, source)
         except DataError as error:
             answer = error
         connection.send(answer)
+
+
+def _prepare(image: Encoded, source: ImageFolderSource) -> StoredImage | str:
+    if isinstance(image, bytes):
+        return prepare_image(image, source)
+    with open_file(image) as opened:
+        data = opened.read()
+    return prepare_image(data, source)
 
 
 def _end(code: int) -> str:
@@ -130,4 +145,4 @@ def _end(code: int) -> str:
 
 
 if __name__ == "__main__":
-    work(Connection(int(sys.argv[1])), ImageFolderSource.model_validate_json(sys.argv[2]))
+    work(Connection(int(sys.argv[1])))

@@ -10,13 +10,14 @@ from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import MillstreamError
 from tasks.prepare.inspection import ClassShare, Inspection, ShownExample
+from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import Feature
 from tasks.prepare.open import open_source
 from tasks.prepare.plan import plan_shards
 from tasks.prepare.scan import read_with_progress
 from tasks.prepare.source import Batch, Column, Source
 from tasks.prepare.split import TRAIN, assign_splits
-from tasks.prepare.statistics import Summaries, scalar_schema, to_arrow
+from tasks.prepare.statistics import Summaries, scalars_of
 from tasks.prepare.tally import Tally, describe_bad
 from tasks.splits import SPLITS
 
@@ -31,13 +32,13 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
     Raises DataError if it cannot be read at all, ConfigError if the config does not fit it.
     """
     source = open_source(config, raw)
-    features, schema = source.schema.features, scalar_schema(source.schema.features)
-    tally, summaries = Tally(config.seed), Summaries(features)
+    features = source.schema.features
+    tally, summaries = Tally(), Summaries(features)
     sizes: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     first: list[ShownExample] = []
     for batch in read_with_progress(source):
-        tally.add(batch)
-        summaries.add(to_arrow(batch.columns, schema), np.ones(len(batch.rows), bool))
+        tally.add(batch, hash_keys(batch.keys, config.seed))
+        summaries.add(scalars_of(batch.columns, features), np.ones(len(batch.rows), bool))
         sizes.append(_sizes(batch.columns, features, len(batch.rows)))
         first += _shown(batch, source, NUM_FIRST - len(first))
     labels, size = tally.labels, np.concatenate(sizes)

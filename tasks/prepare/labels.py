@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.download.listing import natural_key
 from tasks.errors import ConfigError
+from tasks.prepare.wording import shown
 
 MAX_CLASSES = 10_000
 """More different values than this are no classes."""
@@ -35,11 +37,23 @@ def class_name(value: Any) -> str:
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names sorted with the numbers in them as numbers: 2 before 10, -1 before 0, a2 before a10."""
+    """Returns classes sorted with the numbers in their names as numbers: 2 before 10, a2 before a10.
+
+    It is the order of files, but for classes that are whole numbers all: there a minus counts, so that -3 is before -1.
+    In a file's name it is a hyphen.
+    """
     names = list(names)
     if all(re.fullmatch(r"-?[0-9]+", name) for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names, key=lambda name: ([_part(part) for part in re.split(r"([0-9]+)", name)], name)))
+    return tuple(sorted(names, key=natural_key))
+
+
+def given_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns data.source.classes as they are; raises ConfigError if one is given twice."""
+    if len(set(classes)) < len(classes):
+        twice = next(name for index, name in enumerate(classes) if name in classes[:index])
+        raise ConfigError(f"data.source.classes: {twice!r} is given twice; keep one")
+    return tuple(classes)
 
 
 def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -49,10 +63,7 @@ def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None 
     whole (a regression target), or if one class is given twice.
     """
     if classes is not None:
-        if len(set(classes)) < len(classes):
-            twice = next(name for index, name in enumerate(classes) if name in classes[:index])
-            raise ConfigError(f"data.source.classes: {twice!r} is given twice; keep one")
-        return tuple(classes)
+        return given_classes(classes)
     names = set()
     for value in values:
         try:
@@ -75,9 +86,15 @@ def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None 
 def label_index(classes: Sequence[str], *, like: Any) -> dict[str, int]:
     """Returns the label of each class by what `class_name` calls it, for values of the type of `like`.
 
-    So that a class given as 1.0 is found where the values are numbers, and True where they are truth values.
+    So that a class given as 1.0 is found where the values are numbers, and True where they are truth values. Raises
+    ConfigError if two classes are then one.
     """
-    return {_as_named(name, like): label for label, name in enumerate(classes)}
+    index = {_as_named(name, like): label for label, name in enumerate(classes)}
+    if len(index) < len(classes):
+        raise ConfigError(
+            f"data.source.classes: two of {list(classes)} are one and the same {type(like).__name__}; keep one"
+        )
+    return index
 
 
 def labels_of(values: NDArray[Any] | Sequence[Any], index: dict[str, int]) -> NDArray[np.int64]:
@@ -92,15 +109,16 @@ def labels_of(values: NDArray[Any] | Sequence[Any], index: dict[str, int]) -> ND
     return np.array([known[type(value), value] for value in values], np.int64)
 
 
+def why_no_class(value: Any) -> str:
+    """Returns what is wrong with a value that `labels_of` found no class for, as the end of a sentence."""
+    return f"is {shown(value)}, which is not one of data.source.classes"
+
+
 def one_hot_labels(values: NDArray[Any]) -> NDArray[np.int64]:
     """Returns the place of the 1 in each row of [n, classes], int64 [n]; -1 where not one is 1 and the others 0."""
     ones = values == 1
     fits = (ones.sum(axis=1) == 1) & ((values == 0) | ones).all(axis=1)
     return np.where(fits, ones.argmax(axis=1), -1)
-
-
-def _part(part: str) -> tuple[int, int, str]:
-    return (0, int(part), "") if part.isdigit() else (1, 0, part)
 
 
 def _label(value: Any, index: dict[str, int]) -> int:

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
 from tasks.files import Record
 
 MANIFEST = "manifest.json"
 QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
+MAX_VOCABULARY = 1000  # categories with a place of their own in a model's input, the most frequent; others share one
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 
 
@@ -46,9 +49,12 @@ class Shard(Record):
     """Name inside the shard directory."""
     num_examples: int
     size_bytes: int
+    """Of the file."""
+    record_bytes: int
+    """Of the records and their frames, before compression."""
     sha256: str
     offsets: tuple[int, ...]
-    """Byte offset of every OFFSET_STRIDE-th record, the first included."""
+    """Byte offset of every OFFSET_STRIDE-th record, the first included; in the file, if that is not compressed."""
 
 
 class SplitManifest(Record):
@@ -70,6 +76,8 @@ class FeatureStatistics(Record):
     """Their standard deviation, over n."""
     min: float | None = None
     max: float | None = None
+    quantiles: dict[str, float] | None = None
+    """Values below which 1, 5, 25, 50, 75, 95 and 99 % of the values lie, by linear interpolation: {'0.01': ...}."""
     vocabulary: tuple[tuple[str, int], ...] | None = None
     """A category's values with their counts, the most frequent first, equal counts by their text; None for others."""
 
@@ -85,6 +93,8 @@ class ShardManifest(Record):
     """RawData.digest of what the examples were read from."""
     seed: int
     offset_stride: int
+    compression: Literal["none", "gzip", "zlib"]
+    """Of the shards; offsets are those of the records before it."""
     inputs: tuple[str, ...]
     """Names of the features that go into the model."""
     target: str
@@ -96,7 +106,9 @@ class ShardManifest(Record):
     """Class names; the label is an index into it."""
     splits: dict[str, SplitManifest]
     statistics: dict[str, FeatureStatistics]
-    """Of numbers and categories, by feature."""
+    """Of numbers and categories, by feature, and of images by 'feature.height' and 'feature.width' in pixels."""
+    config: dict[str, JsonValue]
+    """The group `data` of the config, without its operational fields."""
     num_bad: int
     """Examples that were left out; QUARANTINE lists each with its reason."""
     notes: tuple[str, ...]

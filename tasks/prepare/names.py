@@ -3,7 +3,7 @@
 import keyword
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tasks.errors import ConfigError
 from tasks.prepare.source import ID, LABEL
@@ -27,6 +27,12 @@ def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
                 f"or leave it out"
             )
     return {name: feature for feature, name in names_by_feature.items()}
+
+
+def rename_notes(names: Mapping[str, str], what: str = "column") -> tuple[str, ...]:
+    """Returns a note on the names that `feature_names` has changed, if any."""
+    renamed = [f"{name} is {feature}" for name, feature in names.items() if name != feature]
+    return (f"{what}s whose names a model's input cannot have: {', '.join(renamed)}",) if renamed else ()
 
 
 def _feature_name(name: str) -> str:

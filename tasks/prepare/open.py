@@ -18,7 +18,7 @@ def open_source(config: DataConfig, raw: RawData) -> Source:
 
             return Digits(raw.directory)
         case TableSource():
-            from tasks.prepare.table import open_table
+            from tasks.prepare.table.table import open_table
 
             return open_table(config, raw.directory, _files(raw))
         case ImageFolderSource():

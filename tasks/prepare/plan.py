@@ -30,15 +30,16 @@ def plan_order(splits: NDArray[np.int8], hashes: NDArray[np.uint64]) -> dict[str
 
 
 def plan_shards(
-    num_examples: int, *, size_bytes: int, target_bytes: int, num_shards: int | None = None
+    num_examples: int, *, size_bytes: int, target_bytes: int, num_shards: int | None = None, multiple: int = 1
 ) -> list[ShardPlan]:
     """Returns the shards that hold `num_examples` of `size_bytes` in all, each of about `target_bytes` at most.
 
-    `num_shards` takes the place of their size. Shards differ by at most one example, so that no worker waits for
+    `num_shards` takes the place of their size; otherwise there are a multiple of `multiple`, unless there are fewer
+    examples. Shards differ by at most one example, so that no worker waits for
     another; none is empty. Raises ConfigError if there are fewer examples than `num_shards`.
     """
     if num_shards is None:
-        num_shards = min(num_examples, math.ceil(size_bytes / target_bytes))
+        num_shards = min(num_examples, math.ceil(size_bytes / target_bytes / multiple) * multiple)
     elif num_shards > num_examples:
         raise ConfigError(
             f"data.num_shards={num_shards}: the training split has only {num_examples} examples, and no shard may be "

@@ -1,6 +1,8 @@
 """The prepare stage: shards that are there and whole are taken, damaged ones mended, missing ones written."""
 
+import errno
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import NamedTuple
 from tasks.config import DataConfig
 from tasks.download.fingerprint import Fingerprint, assert_unchanged, fingerprint
 from tasks.download.record import RawData
-from tasks.errors import DataError
+from tasks.errors import DataError, MillstreamError
 from tasks.files import damages, digest_json, lock, read_receipts, verify
 from tasks.prepare.directory import (
     VERSION,
@@ -22,10 +24,12 @@ from tasks.prepare.directory import (
 )
 from tasks.prepare.manifest import MANIFEST, ShardManifest, Shards, Verification
 from tasks.prepare.open import open_source
-from tasks.prepare.scan import scan
+from tasks.prepare.scan import Scan, kept_scan, scan
+from tasks.prepare.threads import num_threads
 
-FORMAT_VERSION = 2  # to be raised by whoever changes the bytes that the same config and source give
+FORMAT_VERSION = 3  # to be raised by whoever changes the bytes that the same config and source give
 REUSED = "there already, nothing written"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 logger = logging.getLogger("millstream")
 
@@ -41,11 +45,20 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     """Returns the shards in data/<digest>/<name>/1.0.0/ of the workspace, whole: written or mended if they were not.
 
     Mended are only the files that are damaged, missing or foreign, to the same bytes. A second process waits for the
-    first and takes its shards. Raises DataError if the raw data is damaged or a split would lack a class.
+    first and takes its shards. Raises DataError if the raw data is damaged, a split would lack a class or the disk is
+    full.
     """
     directory, digest = _place(name, config, raw.digest, workspace)
     with lock(workspace / "data" / f".{digest}.lock"):
-        state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
+        try:
+            state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise DataError(
+                f"{directory.parent}: cannot be written ({os.strerror(error.errno)}); make room or make it writable, "
+                "and run again"
+            ) from error
     shards = _shards(directory, digest, reused=state == REUSED)
     logger.info("prepare: %d shards in %s, %s", shards.num_shards, directory, state)
     return shards
@@ -113,19 +126,47 @@ def _make_whole(directory: Path, asked: _Asked) -> str:
 
 @contextmanager
 def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
-    """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block."""
+    """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block.
+
+    If the block is interrupted or fails, the folder stays, so that the next process need not read the source again.
+    """
+    folder = directory.with_name(f"{directory.name}.scan")
+    scanned = kept_scan(folder)
+    if scanned is None:
+        shutil.rmtree(folder, ignore_errors=True)  # a killed process's, or of no use any more
+        folder.mkdir(parents=True)
+        try:
+            scanned = _scan(folder, asked)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    else:
+        logger.info("prepare: going on from the examples that an interrupted process read")
+    try:
+        plan = plan_directory(
+            asked.name, asked.config, scanned, data_digest=asked.digest, source_digest=asked.raw.digest
+        )
+    except MillstreamError:  # mended in the config, which gives the shards another name
+        shutil.rmtree(folder)
+        raise
+    yield plan
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scan(folder: Path, asked: _Asked) -> Scan:
     config, raw = asked.config, asked.raw
     before = _before_reading(raw, asked.workspace)
-    folder = directory.with_name(f"{directory.name}.scan")
-    shutil.rmtree(folder, ignore_errors=True)  # a killed process's
-    folder.mkdir(parents=True)
-    try:
-        scanned = scan(open_source(config, raw), folder, seed=config.seed, max_bad_fraction=config.max_bad_fraction)
-        if before is not None:
-            assert_unchanged(before)
-        yield plan_directory(asked.name, config, scanned, data_digest=asked.digest, source_digest=raw.digest)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    scanned = scan(
+        open_source(config, raw),
+        folder,
+        seed=config.seed,
+        max_bad_fraction=config.max_bad_fraction,
+        num_threads=num_threads(config),
+    )
+    if before is not None:
+        assert_unchanged(before)
+    scanned.keep()
+    return scanned
 
 
 def _before_reading(raw: RawData, workspace: Path) -> Fingerprint | None:

@@ -1,29 +1,31 @@
 """The scan: one pass over a source, after which all that a plan needs is known and every good example is encoded."""
 
 import json
-import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from tasks.prepare.batches import encode_frames
+from tasks.files import Record
+from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, Feature
 from tasks.prepare.source import ID, ID_FEATURE, LABEL, LABEL_FEATURE, Batch, Source, SourceSchema
-from tasks.prepare.spool import Spool
-from tasks.prepare.statistics import ScalarsWriter
+from tasks.prepare.spool import Spool, SpoolWriter
+from tasks.prepare.statistics import Scalars, ScalarsWriter, scalars_of
 from tasks.prepare.tally import Tally
+from tasks.prepare.threads import in_order
+from tasks.progress import step_progress
 
-KEYS, SCALARS, FRAMES = "keys.parquet", "scalars.arrow", "frames"
-SECONDS_BETWEEN_LINES = 10.0
-
-logger = logging.getLogger("millstream")
+KEYS, SCALARS, FRAMES, ARRAYS, KEPT = "keys.parquet", "scalars.parquet", "frames", "arrays.npz", "kept.json"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,24 @@ class Scan:
     """n values that data.splits goes by."""
     num_bad: int
 
+    def keep(self) -> None:
+        """Makes the scan one that `kept_scan` finds in its folder."""
+        names, split_by = None, self.split_by
+        if isinstance(split_by, list):
+            names, split_by = np.unique(np.array(split_by, object), return_inverse=True)
+        arrays = {"labels": self.labels, "hashes": self.hashes, "starts": self.spool.starts}
+        np.savez(self.folder / ARRAYS, allow_pickle=False, **arrays, **({} if split_by is None else {"by": split_by}))
+        kept = _Kept(
+            boot=_boot(),
+            features=self.schema.features,
+            inputs=self.schema.inputs,
+            label_map=self.schema.label_map,
+            notes=self.notes,
+            split_names=None if names is None else tuple(names.tolist()),
+            num_bad=self.num_bad,
+        )
+        kept.write(self.folder / KEPT)
+
     @property
     def features(self) -> dict[str, Feature]:
         """The features as they are stored: those of the schema, label and id."""
@@ -54,34 +74,35 @@ def stored_features(schema: SourceSchema) -> dict[str, Feature]:
     return {**schema.features, LABEL: LABEL_FEATURE, ID: ID_FEATURE}
 
 
-def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float) -> Scan:
+def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float, num_threads: int = 1) -> Scan:
     """Returns the scan of a source; `folder` must be empty.
 
     Raises DataError if it holds no good example, or more than `max_bad_fraction` bad ones, of which it names the first.
     """
     features = stored_features(source.schema)
-    tally, spool = Tally(seed), Spool(folder / FRAMES)
+    tally, spool = Tally(), SpoolWriter(folder / FRAMES)
     with ExitStack() as stack:
-        stack.callback(spool.close)
+        stack.enter_context(spool)
         keys = stack.enter_context(pyarrow.parquet.ParquetWriter(folder / KEYS, _KEYS_SCHEMA, compression="zstd"))
         scalars = stack.enter_context(ScalarsWriter(folder / SCALARS, features))
         quarantine = stack.enter_context(open(folder / QUARANTINE, "w", encoding="utf-8"))
-        for batch in read_with_progress(source):
-            tally.add(batch)
+        encode = partial(_encode, features=features, seed=seed)
+        for encoded in in_order(encode, read_with_progress(source), num_threads=num_threads):
+            batch = encoded.batch
+            tally.add(batch, encoded.hashes)
             quarantine.writelines(json.dumps(bad.model_dump(), ensure_ascii=False) + "\n" for bad in batch.bad)
             if not len(batch.rows):
                 continue
-            columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
-            for frames in encode_frames(columns, features):
+            for frames in encoded.frames:
                 spool.append(frames)
-            scalars.write(columns)
+            scalars.write(encoded.scalars)
             keys.write_batch(pa.record_batch({"id": batch.rows, "key": list(batch.keys)}, schema=_KEYS_SCHEMA))
     tally.check(max_bad_fraction)
     return Scan(
         folder=folder,
         schema=source.schema,
         notes=source.notes,
-        spool=spool,
+        spool=spool.spool(),
         labels=tally.labels,
         hashes=tally.hashes,
         split_by=tally.split_by,
@@ -89,17 +110,74 @@ def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float) ->
     )
 
 
+def kept_scan(folder: Path) -> Scan | None:
+    """Returns the scan that a process finished in this folder and did not come to use; None if there is none.
+
+    It was not synced, so that it is trusted only until the machine is started anew.
+    """
+    if not (folder / KEPT).is_file():
+        return None
+    kept = _Kept.read(folder / KEPT)
+    if not kept.boot or kept.boot != _boot():
+        return None
+    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        by = arrays.get("by")
+        return Scan(
+            folder=folder,
+            schema=SourceSchema(kept.features, kept.inputs, kept.label_map),
+            notes=kept.notes,
+            spool=Spool(folder / FRAMES, arrays["starts"]),
+            labels=arrays["labels"],
+            hashes=arrays["hashes"],
+            split_by=by if kept.split_names is None else [kept.split_names[code] for code in by.tolist()],
+            num_bad=kept.num_bad,
+        )
+
+
+class _Kept(Record):
+    """What a scan is besides its arrays."""
+
+    boot: str
+    features: dict[str, Feature]
+    inputs: tuple[str, ...]
+    label_map: tuple[str, ...]
+    notes: tuple[str, ...]
+    split_names: tuple[str, ...] | None
+    num_bad: int
+
+
+def _boot() -> str:
+    """Returns what names this start of the machine; empty if it cannot be known."""
+    file = Path("/proc/sys/kernel/random/boot_id")
+    return file.read_text().strip() if file.exists() else ""
+
+
+class _Encoded(NamedTuple):
+    """A batch and what is made of it."""
+
+    batch: Batch
+    hashes: NDArray[np.uint64]
+    """Of the keys."""
+    frames: list[Frames]
+    scalars: Scalars
+
+
+def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int) -> _Encoded:
+    columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
+    frames = list(encode_frames(columns, features)) if len(batch.rows) else []
+    return _Encoded(batch, hash_keys(batch.keys, seed), frames, scalars_of(columns, features))
+
+
 def read_with_progress(source: Source) -> Iterator[Batch]:
-    """Yields the batches of a source; a line says now and then how far it has come."""
-    begun = told = time.monotonic()
-    num_examples = 0
-    for batch in source.read():
-        num_examples += len(batch.rows)
-        now = time.monotonic()
-        if now - told > SECONDS_BETWEEN_LINES:
-            told = now
-            logger.info("prepare: %d examples read, %.0f a second", num_examples, num_examples / (now - begun))
-        yield batch
+    """Yields the batches of a source, and shows how far it has come."""
+    begun = time.monotonic()
+    num_examples = num_bad = 0
+    with step_progress("reading the source") as say:
+        for batch in source.read():
+            num_examples, num_bad = num_examples + len(batch.rows), num_bad + len(batch.bad)
+            rate = num_examples / max(time.monotonic() - begun, 1e-3)
+            say(f"{num_examples:,} examples, {rate:,.0f} a second" + (f", {num_bad:,} bad" if num_bad else ""))
+            yield batch
 
 
 _KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})

@@ -2,7 +2,6 @@
 
 import datetime
 import fnmatch
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from tasks.splits import (
     OfficialSplits,
     Splits,
     TimeSplits,
+    is_whole_number,
 )
 
 LEFT_OUT = -1
@@ -64,6 +64,8 @@ def assign_splits(
 def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDArray[np.float64]) -> NDArray[np.int8]:
     """Returns the part of each example, [n]: parts have their shares of the whole and of every class, give or take one.
 
+    A class of few examples has one in the first part, if a swap with one other class can bring it there.
+
     Which examples of a class these are is decided by the order of the hashes, so that most stay where they are when
     others come in.
     """
@@ -92,7 +94,8 @@ def _by_group(groups: list[str], shares: Sequence[float], seed: int) -> NDArray[
     lacks = np.array(shares) * len(groups)
     split_of_group = np.empty(len(names), np.int8)
     filled = np.zeros(len(SPLITS), bool)
-    order = np.argsort(hash_keys(map(str, names), seed)[:, 0], kind="stable")
+    # The largest first, for a large one that comes last upsets all shares; equal ones in the order of their hashes.
+    order = np.lexsort((hash_keys(map(str, names), seed)[:, 0], -counts))
     for place, group in enumerate(order):
         # To the split that lacks most; the last groups to those that have none yet.
         must_fill = len(order) - place <= np.count_nonzero(~filled)
@@ -119,7 +122,7 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
 
 def parse_time(text: str) -> int:
     """Returns a boundary as the times of a source are: microseconds since 1970 in UTC, or the whole number itself."""
-    if re.fullmatch(r"[+-]?\d+", text):
+    if is_whole_number(text):
         return int(text)
     try:
         moment = datetime.datetime.fromisoformat(text)
@@ -217,10 +220,23 @@ def _apportion_classes(counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> N
     Each cell is its exact value rounded down, or one more. Which get one more is a 0/1 matrix with known sums of rows
     and columns: giving each row's ones to the columns that lack most builds it if it exists (Gale and Ryser, 1957).
     """
-    table, remainders = np.divmod(np.outer(counts, sizes), counts.sum())
-    lacks = sizes - table.sum(axis=0)
+    floors, remainders = np.divmod(np.outer(counts, sizes), counts.sum())
+    table, lacks = floors.copy(), sizes - floors.sum(axis=0)
     for row, remainder, count in zip(table, remainders, counts, strict=True):
         gets = np.lexsort((-remainder, -lacks))[: count - row.sum()]  # among equal lacks, the larger remainder
         row[gets] += 1
         lacks[gets] -= 1
+    _fill_first(table, floors)
     return table
+
+
+def _fill_first(table: NDArray[np.int64], floors: NDArray[np.int64]) -> None:
+    """Gives a class that lacks in the first split one example there, where another class can do without: they swap."""
+    for row in np.flatnonzero(table[:, 0] == 0).tolist():
+        for held in np.flatnonzero(table[row] > floors[row]).tolist():
+            can = (table[:, 0] > floors[:, 0]) & (floors[:, 0] > 0) & (table[:, held] == floors[:, held])
+            if can.any():
+                swap = [row, int(can.argmax())]
+                table[swap, [0, held]] += 1
+                table[swap, [held, 0]] -= 1
+                break

@@ -3,8 +3,10 @@
 import os
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,41 +14,54 @@ from numpy.typing import NDArray
 from tasks.prepare.batches import CHUNK_BYTES, Frames
 
 
-class Spool:
-    """Holds frames on disk, and in memory where each begins: a shuffle needs 8 bytes an example."""
+class SpoolWriter:
+    """Takes in frames; they lie on disk, and in memory where each begins: a shuffle needs 8 bytes an example."""
 
     def __init__(self, path: Path) -> None:
         """Begins an empty spool in a new file."""
-        self._path = path
-        self._starts = array("q", [0])
-        self._file = open(path, "xb")  # noqa: SIM115 - open until all is in
+        self._path, self._starts = path, array("q", [0])
+
+    def __enter__(self) -> Self:
+        self._file = open(self._path, "xb")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def append(self, frames: Frames) -> None:
         """Adds frames behind those that are there."""
         self._file.write(frames.data)
         self._starts.extend(accumulate(frames.sizes, initial=self._starts.pop()))
 
-    def close(self) -> None:
-        """Ends the adding; must come before `frames`."""
-        self._file.close()
+    def spool(self) -> "Spool":
+        """Returns what was written, once the block has ended."""
+        return Spool(self._path, np.array(self._starts, np.int64))
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Frames in a file, to be read in any order."""
+
+    path: Path
+    starts: NDArray[np.int64]
+    """Where each frame begins, and the last one ends, [num_examples + 1]."""
 
     def __len__(self) -> int:
         """Returns the number of frames."""
-        return len(self._starts) - 1
+        return len(self.starts) - 1
 
     def sizes(self) -> NDArray[np.int64]:
         """Returns the size of each frame in bytes, [num_examples]."""
-        starts = np.frombuffer(self._starts, np.int64)
-        return starts[1:] - starts[:-1]
+        return np.diff(self.starts)
 
     def frames(self, rows: NDArray[np.int64]) -> Iterator[Frames]:
         """Yields the frames at these places, in this order, about CHUNK_BYTES at a time; use each before the next."""
-        starts, sizes = np.frombuffer(self._starts, np.int64)[rows], self.sizes()[rows]
+        starts, sizes = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
         chunk = np.cumsum(sizes) // CHUNK_BYTES
         cuts = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(rows)]
         # Read, not mapped: a mapping would count as memory of this process, and cost a fault a page.
         buffer = memoryview(bytearray(max(int(sizes[first:last].sum()) for first, last in pairwise(cuts))))
-        with open(self._path, "rb", buffering=0) as file:
+        with open(self.path, "rb", buffering=0) as file:
             descriptor = file.fileno()
             for first, last in pairwise(cuts):
                 chunk_sizes: list[int] = sizes[first:last].tolist()

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.errors import DataError
-from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import BadExample
 from tasks.prepare.source import Batch
 
@@ -16,22 +15,21 @@ NUM_SHOWN = 10  # bad examples that an error lists
 class Tally:
     """Of n good examples so far, in the order of the source; a few bytes each."""
 
-    def __init__(self, seed: int) -> None:
-        """Begins with none; `seed` salts the hashes."""
+    def __init__(self) -> None:
+        """Begins with none."""
         self.num_bad = 0
         self.first_bad: list[BadExample] = []
-        self._seed = seed
         self._labels: list[NDArray[np.int64]] = []
         self._hashes: list[NDArray[np.uint64]] = []
         self._split_by: list[Sequence[str] | NDArray[np.int64]] = []
 
-    def add(self, batch: Batch) -> None:
-        """Takes in a batch."""
+    def add(self, batch: Batch, hashes: NDArray[np.uint64]) -> None:
+        """Takes in a batch and the hashes of its keys."""
         self.num_bad += len(batch.bad)
         self.first_bad += batch.bad[: NUM_SHOWN - len(self.first_bad)]
         if len(batch.rows):
             self._labels.append(batch.labels)
-            self._hashes.append(hash_keys(batch.keys, self._seed))
+            self._hashes.append(hashes)
             if batch.split_by is not None:
                 self._split_by.append(batch.split_by)
 
@@ -42,7 +40,7 @@ class Tally:
 
     @property
     def hashes(self) -> NDArray[np.uint64]:
-        """[n, 2], of the keys and the seed."""
+        """[n, 2], of the keys."""
         return np.concatenate([np.zeros((0, 2), np.uint64), *self._hashes])
 
     @property
@@ -60,7 +58,7 @@ class Tally:
         total = num_good + self.num_bad
         if not total:
             raise DataError("data.source: holds no examples; give a source that has some")
-        if self.num_bad > max_bad_fraction * total or not num_good:
+        if self.num_bad / total > max_bad_fraction or not num_good:
             listed = "".join(f"\n  {describe_bad(bad)}" for bad in self.first_bad)
             more = f"\n  and {self.num_bad - len(self.first_bad)} more" if self.num_bad > len(self.first_bad) else ""
             raise DataError(

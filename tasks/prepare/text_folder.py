@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError
-from tasks.prepare.folders import FolderPlan, Outcome, batches, empty_folders, open_file, plan_folders
+from tasks.prepare.folders import FolderPlan, batches, empty_folders, open_file, plan_folders
 from tasks.prepare.manifest import Feature
+from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Source, SourceSchema
 from tasks.sources import TextFolderSource
 
@@ -71,11 +72,11 @@ class _TextFolder:
 
     def read(self) -> Iterator[Batch]:
         """Yields the texts, about 16 MB of them at once."""
-        outcome = Outcome()
-        yield from batches(self._plan, NAME, self._texts(outcome))
-        self.notes = self._plan.notes + outcome.notes()
+        remarks = Remarks("file")
+        yield from batches(self._plan, NAME, self._texts(remarks))
+        self.notes = self._plan.notes + remarks.notes()
 
-    def _texts(self, outcome: Outcome) -> Iterator[bytes | str]:
+    def _texts(self, remarks: Remarks) -> Iterator[bytes | str]:
         """Yields the UTF-8 bytes of each usable file, or why there are none."""
         limit = self._source.max_size
         for planned in self._plan.files:
@@ -92,5 +93,5 @@ class _TextFolder:
                 yield str(error)
                 continue
             if text.startswith(_MARK):
-                outcome.add("with a byte order mark: left out of the text", planned.path)
+                remarks.add("with a byte order mark: left out of the text", planned.path)
             yield text.removeprefix(_MARK).encode()

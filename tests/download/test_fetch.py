@@ -2,9 +2,7 @@
 
 import logging
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,104 +11,19 @@ from tasks.config import DataConfig
 from tasks.download import fetch as module
 from tasks.download.download import download, source_digest
 from tasks.download.record import RawData
-from tasks.errors import DataError
+from tasks.errors import ConfigError, DataError
 from tasks.files import COMPLETED, digest_bytes, digest_json, verify
+from tests.download.http_server import Handler, Server, running
 
 DATA = bytes(range(256)) * 1200  # 307,200 bytes: more than the sockets hold back
-ETAG = '"one"'
-
-
-class Server(ThreadingHTTPServer):
-    """Serves DATA under any path; its fields say what it does wrong, and `requests` what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.data, self.etag, self.last_modified = DATA, ETAG, ""
-        self.cuts: list[int] = []  # after how many bytes each of the next answers is cut
-        self.statuses: list[int] = []  # of the next answers, before all is well
-        self.ranges, self.lie, self.chunked, self.close_delimited = True, 0, False, False
-        self.headers: dict[str, str] = {}
-        self.pause_seconds = 0.0
-        self.requests: list[dict[str, str]] = []
-
-    def handle_error(self, *args: object) -> None:
-        """Says nothing of clients that went away: the tests make them."""
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_port}/{path}"
-
-    def asked(self) -> list[str]:
-        """The ranges that were asked for, '' for all."""
-        return [headers.get("Range", "") for headers in self.requests]
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        server, self.close_connection = self.server, True
-        server.requests.append({"path": self.path, **self.headers})
-        if server.statuses and (status := server.statuses.pop(0)) != 200:
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", server.headers["Location"])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        start = self._start()
-        if start >= len(server.data) > 0:
-            self.send_response(416)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = server.data[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            total = len(server.data) + server.lie
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        if server.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-        elif not server.close_delimited:
-            self.send_header("Content-Length", str(len(body) + server.lie))
-        if server.etag:
-            self.send_header("ETag", server.etag)
-        if server.last_modified:
-            self.send_header("Last-Modified", server.last_modified)
-        for name, value in server.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self._send(body, server.cuts.pop(0) if server.cuts else None)
-
-    def _start(self) -> int:
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        same = self.headers.get("If-Range") in (None, self.server.etag, self.server.last_modified)
-        return int(asked[1]) if asked and same and self.server.ranges else 0
-
-    def _send(self, body: bytes, cut: int | None) -> None:
-        for place in range(0, len(body[:cut]), 65536):
-            piece = body[:cut][place : place + 65536]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if self.server.chunked else piece)
-            threading.Event().wait(self.server.pause_seconds)
-        if self.server.chunked and cut is None:
-            self.wfile.write(b"0\r\n\r\n")
-
-    def log_message(self, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(module, "BACKOFF_SECONDS", 0.001)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(DATA) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def config(url: str, **fields: str) -> DataConfig:
@@ -294,7 +207,7 @@ def test_server_that_falls_silent_is_given_up(server: Server, tmp_path: Path, mo
 def test_slow_server_is_waited_for_and_said_how_long(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.download.progress.LINE_SECONDS", 0.1)
+    monkeypatch.setattr("tasks.progress.LINE_SECONDS", 0.1)
     server.pause_seconds = 0.1
     with caplog.at_level(logging.INFO, "millstream"):
         assert fetched(download(config(server.url("x.csv")), tmp_path)) == DATA
@@ -310,15 +223,23 @@ def test_compression_on_the_way_is_refused_but_a_compressed_file_is_none(server:
         download(config(server.url("x.csv.gz")), tmp_path)
 
 
+@pytest.fixture
+def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "netrc"
+    file.write_text("machine 127.0.0.1 login ann password geh@im\ndefault login eve password other\n")
+    monkeypatch.setenv("NETRC", str(file))
+
+
+@pytest.mark.usefixtures("login")
 def test_password_goes_to_the_server_but_into_no_log_and_no_error(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = server.url("x.csv?token=geheim").replace("://", "://ann:geh%40im@")
+    url = server.url("x.csv?session=geheim")
     server.cuts = [1000]
     with caplog.at_level(logging.DEBUG):
         assert fetched(download(config(url), tmp_path)) == DATA
     assert {(asked["path"], asked["Authorization"]) for asked in server.requests} == {
-        ("/x.csv?token=geheim", "Basic YW5uOmdlaEBpbQ==")
+        ("/x.csv?session=geheim", "Basic YW5uOmdlaEBpbQ==")
     }
     assert "try 2 of 8" in caplog.text
     server.statuses = [404, *[500] * 8]
@@ -330,10 +251,22 @@ def test_password_goes_to_the_server_but_into_no_log_and_no_error(
         assert not re.search("geh|ann", str(raised.value) + caplog.text)
 
 
+@pytest.mark.usefixtures("login")
 def test_password_goes_to_no_other_host(server: Server, tmp_path: Path) -> None:
     server.statuses, server.headers = [302], {"Location": f"http://localhost:{server.server_port}/z"}
-    assert fetched(download(config(server.url("x.csv").replace("://", "://ann:geheim@")), tmp_path)) == DATA
+    assert fetched(download(config(server.url("x.csv")), tmp_path)) == DATA
     assert ["Authorization" in asked for asked in server.requests] == [True, False]
+
+
+def test_netrc_that_is_none_is_refused_without_what_it_says(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("\npassword geheim\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(ConfigError, match="netrc, line 2: no valid netrc") as raised:
+        download(config(server.url("x.csv")), tmp_path)
+    assert "geheim" not in str(raised.value)
+    assert server.requests == []
 
 
 def test_name_with_blanks_and_umlauts_is_fetched(server: Server, tmp_path: Path) -> None:

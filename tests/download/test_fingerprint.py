@@ -127,7 +127,7 @@ def test_damaged_memory_is_dropped_with_a_warning(
 def test_long_reading_says_how_far_it_is(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks.download.progress.LINE_SECONDS", 0)
+    monkeypatch.setattr("tasks.progress.LINE_SECONDS", 0)
     with caplog.at_level(logging.INFO, "millstream"):
         fingerprint(root, None, tmp_path)
     assert "download: fingerprint of 3 file(s): 0.0 of 0.0 MB" in caplog.text

@@ -24,7 +24,7 @@ def reader(function: str, splits: dict | None = None, *, folder: Path = HERE, **
 def test_what_a_reader_yields_is_read_exactly(tmp_path):
     config = reader("good", {"kind": "time", "column": "day"}, text=["note"], images=["photo"])
     raw = stage(config, tmp_path)
-    assert raw.digest == staging_digest(config, tmp_path)
+    assert raw.digest == staging_digest(config)
     source = open_staged(config, raw.directory)
     assert source.schema.label_map == ("b9", "b10")
     kinds = {name: (one.kind, one.dtype, one.shape, one.storage) for name, one in source.schema.features.items()}
@@ -36,7 +36,7 @@ def test_what_a_reader_yields_is_read_exactly(tmp_path):
         "mask": ("tensor", "uint8", (2,), "raw_bytes"),
         "colour": ("category", "string", (), "bytes_list"),
         "note": ("text", "string", (), "bytes_list"),
-        "photo": ("image", "uint8", (None, None, 3), "bytes_list"),
+        "photo": ("image", "string", (None, None, 3), "bytes_list"),
     }
     (batch,) = source.read()
     assert (list(batch.keys), batch.bad) == (["k0", "k1", "k2", "k3"], ())
@@ -105,7 +105,7 @@ def test_bad_examples_are_named_with_their_numbers_and_reasons(tmp_path):
         ("first_is", {"args": {"x": None}}, ConfigError, "example 1: 'x' is None; an input is a number, text"),
         ("first_is", {"args": {"x": [1]}}, ConfigError, "example 1: 'x' is list; an input is a number, text"),
         ("first_is", {"args": {"id": 1}}, ConfigError, "an input cannot be named 'id', for shards keep"),
-        ("first_is", {"args": {"a/b": 1}}, ConfigError, "an input cannot be named 'a/b': letters, digits and _ alone"),
+        ("first_is", {"args": {"#target": 1}}, ConfigError, "an input cannot be named '#target'; rename it"),
         ("first_is", {"args": {"label": 1.5}}, ConfigError, "'label' is 1.5, not a whole number"),
         (
             "first_is_an_array",
@@ -140,11 +140,11 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path):
 def test_the_digest_follows_code_arguments_and_version(tmp_path):
     (tmp_path / "readers_for_tests.py").write_text("def f():\n    yield {}\n")
     digests = [
-        staging_digest(reader("f", folder=tmp_path), tmp_path),
-        staging_digest(reader("f", folder=tmp_path, version="2"), tmp_path),
-        staging_digest(reader("f", folder=tmp_path, args={"x": 1}), tmp_path),
-        staging_digest(reader("f", {"kind": "group", "column": "x"}, folder=tmp_path), tmp_path),
+        staging_digest(reader("f", folder=tmp_path)),
+        staging_digest(reader("f", folder=tmp_path, version="2")),
+        staging_digest(reader("f", folder=tmp_path, args={"x": 1})),
+        staging_digest(reader("f", {"kind": "group", "column": "x"}, folder=tmp_path)),
     ]
     (tmp_path / "readers_for_tests.py").write_text("def f():\n    yield {'x': 1}\n")
-    digests.append(staging_digest(reader("f", folder=tmp_path), tmp_path))
+    digests.append(staging_digest(reader("f", folder=tmp_path)))
     assert len(set(digests)) == 5

@@ -1,11 +1,8 @@
 """A TFDS data set comes over a real server with its checksums, once, and is read as it is."""
 
 import hashlib
-import http.server
 import io
 import shutil
-import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +17,7 @@ from tasks.download.staging import stage, staging_digest
 from tasks.errors import ConfigError, DataError
 from tasks.files import read_receipts
 from tasks.prepare.staged import open_staged
+from tests.download.http_server import Server, running
 
 pytestmark = pytest.mark.usefixtures("workers")
 
@@ -49,44 +47,11 @@ def archive() -> bytes:
     return data.getvalue()
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Serves one archive, the first `num_cut` times only half of it."""
-
-    archive = b""
-    num_cut = 0
-    num_requests = 0
-    silent = False
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        self.server.num_requests += 1
-        while self.server.silent:
-            time.sleep(0.05)
-        data = self.server.archive
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        cut = self.server.num_requests <= self.server.num_cut
-        self.wfile.write(data[: len(data) // 2] if cut else data)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server(archive, monkeypatch) -> Iterator[Server]:
     monkeypatch.setattr(staging, "_NUM_RETRIES", 1)
-    with Server(("127.0.0.1", 0), Handler) as server:
-        server.archive = archive
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with running(archive) as server:
         yield server
-        server.silent = False
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -94,7 +59,7 @@ def package(server, archive, tmp_path) -> Path:
     """The folder of a copy of the builders' package whose registered URL is the server's."""
     folder = tmp_path / "code" / "tfds_builders_for_tests"
     shutil.copytree(Path(__file__).parent / "tfds_builders_for_tests", folder)
-    url = f"http://127.0.0.1:{server.server_port}/fruit.zip"
+    url = server.url("fruit.zip")
     (folder / "url.txt").write_text(url)
     (folder / "checksums.tsv").write_text(f"{url}\t{len(archive)}\t{hashlib.sha256(archive).hexdigest()}\tfruit.zip\n")
     return folder
@@ -115,12 +80,12 @@ def fruit(package: Path, splits: dict | None = None, **source) -> DataConfig:
 def test_a_data_set_is_downloaded_once_and_read_as_it_is(server, package, tmp_path):
     config = fruit(package)
     raw = stage(config, tmp_path)
-    assert (raw.digest, raw.fetched, raw.reused) == (staging_digest(config, tmp_path), True, False)
+    assert (raw.digest, raw.fetched, raw.reused) == (staging_digest(config), True, False)
     source = open_staged(config, raw.directory)
     assert source.schema.label_map == ("pear", "apple")
     kinds = {name: (one.kind, one.dtype, one.shape) for name, one in source.schema.features.items()}
     assert kinds == {
-        "image": ("image", "uint8", (None, None, 3)),
+        "image": ("image", "string", (None, None, 3)),
         "text": ("text", "string", ()),
         "price": ("number", "float32", ()),
         "grid": ("tensor", "int64", (2, 2)),
@@ -146,7 +111,7 @@ def test_a_data_set_is_downloaded_once_and_read_as_it_is(server, package, tmp_pa
     assert images[:2] == [image_bytes("png"), image_bytes("jpeg")]  # their own bytes
     assert Image.open(io.BytesIO(images[2])).format == "PNG"
     assert np.asarray(Image.open(io.BytesIO(images[2]))).tolist() == [[[255, 0, 0]] * 4] * 3
-    assert server.num_requests == 1
+    assert len(server.requests) == 1
 
     server.shutdown()  # TFDS's own copy does without the network, and gives the same bytes
     shutil.rmtree(raw.directory)
@@ -170,14 +135,14 @@ def test_an_example_without_a_label_is_bad_and_named(package, tmp_path):
     )
 
 
-def test_a_download_that_is_cut_once_is_tried_again(server, package, tmp_path):
-    server.num_cut = 1
+def test_a_download_that_is_cut_once_is_tried_again(server, package, archive, tmp_path):
+    server.cuts = [len(archive) // 2]
     stage(fruit(package), tmp_path)
-    assert server.num_requests == 2
+    assert len(server.requests) == 2
 
 
-def test_a_download_that_is_always_cut_is_an_error(server, package, tmp_path):
-    server.num_cut = 9
+def test_a_download_that_is_always_cut_is_an_error(server, package, archive, tmp_path):
+    server.cuts = [len(archive) // 2] * 9
     with pytest.raises(DataError, match=r"fruit: a download failed 2 times: .*run it again when the server answers"):
         stage(fruit(package), tmp_path)
     assert not list((tmp_path / "raw").glob("*.incomplete"))
@@ -206,7 +171,7 @@ def test_a_file_that_has_to_be_got_by_hand_is_said_where_to_put(package, tmp_pat
 
 
 def test_a_file_of_another_checksum_is_refused(server, package, archive, tmp_path):
-    server.archive = archive[:-1] + b"x"
+    server.data = archive[:-1] + b"x"
     with pytest.raises(
         DataError,
         match=rf"/fruit.zip is not what TFDS registered: expected .*{hashlib.sha256(archive).hexdigest()}.*, got",
@@ -235,13 +200,13 @@ def test_a_file_of_another_checksum_is_refused(server, package, archive, tmp_pat
 def test_what_is_not_there_is_refused_before_a_download(server, package, tmp_path, source, message):
     with pytest.raises(ConfigError, match=message):
         stage(fruit(package, **source), tmp_path)
-    assert server.num_requests == 0
+    assert len(server.requests) == 0
 
 
 def test_the_digest_follows_name_and_code_but_not_the_place(package, tmp_path):
-    before = staging_digest(fruit(package), tmp_path)
-    assert staging_digest(fruit(package, data_dir="/elsewhere"), tmp_path / "other") == before
-    named = staging_digest(fruit(package, name="fruit/all-of.it:*"), tmp_path)
+    before = staging_digest(fruit(package))
+    assert staging_digest(fruit(package, data_dir="/elsewhere")) == before
+    named = staging_digest(fruit(package, name="fruit/all-of.it:*"))
     with open(package / "fruit.py", "a") as file:
         file.write("# changed\n")
-    assert len({before, named, staging_digest(fruit(package), tmp_path)}) == 3
+    assert len({before, named, staging_digest(fruit(package))}) == 3

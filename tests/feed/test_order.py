@@ -1,12 +1,16 @@
 """The order of examples is a pure function of seed, epoch and manifest, and a feed starts anywhere in it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tasks.config import FeedConfig
+from tasks.download.download import download
 from tasks.errors import ConfigError
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.feed import Feed, evaluation_feed
+from tasks.prepare.prepare import prepare
 
 BATCH = 50  # 1437 training examples: 28 full batches and one of 37
 
@@ -93,6 +97,18 @@ def test_another_seed_gives_another_order(digits):
 def test_splits_are_disjoint_and_whole(digits):
     ids = np.concatenate([stored_ids(digits, split) for split in ("train", "validation", "test")])
     assert np.array_equal(np.sort(ids), np.arange(1797))
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_compressed_shards_are_shuffled_whole_and_started_anywhere(digits, tmp_path, cache):
+    data = digits.config.data.model_copy(update={"compression": "gzip"})
+    compressed = replace(digits, shards=prepare("digits", data, download(data, tmp_path), tmp_path))
+    assert set(cut_blocks(compressed.shards.manifest(), "train", block=64).count) <= {359, 360}
+    feed = make_feed(compressed, cache=cache)
+    stored = stored_ids(compressed)
+    assert np.array_equal(stored, stored_ids(digits))
+    expected = stored[np.concatenate([feed.order(0)[11 * BATCH :], feed.order(1)])]
+    assert np.array_equal(ids_from(feed, 11, 18 + 29), expected)
 
 
 def test_blocks_cut_anywhere_keep_the_rest_of_the_sequence(digits):

@@ -42,6 +42,14 @@ def test_the_parameters_are_the_groups_of_the_config(conf):
     assert parameters["model"]["folder"] == "conf"
 
 
+def test_a_folder_of_code_that_a_config_names_stays(conf):
+    (conf / "digits.yaml").write_text(
+        "name: own\ndata: {source: {kind: array, read: 'mine:read', folder: readers}}\nmodel: {folder: models}\n"
+    )
+    parameters = yaml.safe_load(render(conf))["deployments"][0]["parameters"]
+    assert (parameters["data"]["source"]["folder"], parameters["model"]["folder"]) == ("readers", "models")
+
+
 def test_a_stale_file_is_refused_with_the_lines_that_differ(conf, tmp_path):
     file = tmp_path / "prefect.yaml"
     file.write_text(render(conf).replace("15 epochs", "14 epochs"))

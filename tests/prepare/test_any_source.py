@@ -1,5 +1,6 @@
 """Whole sources: of every kind, the shards hold each good example once, as it is, and every bad one has its reason."""
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from tasks.download.download import source_digest
 from tasks.files import COMPLETED, digest_file
@@ -124,10 +126,14 @@ def test_the_manifest_says_what_is_in_the_files(get: Callable[..., Prepared], na
 def test_statistics_are_those_of_the_training_split(get: Callable[..., Prepared], name: str) -> None:
     found = get(name)
     train, features = found.splits["train"], found.manifest.features
-    assert set(found.manifest.statistics) == {
-        name for name, feature in features.items() if feature.kind in {"number", "category"}
-    }
-    for feature, told in found.manifest.statistics.items():
+    statistics = dict(found.manifest.statistics)
+    for image in (name for name, feature in features.items() if feature.kind == "image"):
+        sizes = np.array([Image.open(io.BytesIO(example[image])).size for example in train])
+        for values, side in zip(sizes.T, ("width", "height"), strict=True):
+            told = statistics.pop(f"{image}.{side}")
+            assert (told.min, told.max, told.mean) == (values.min(), values.max(), pytest.approx(values.mean()))
+    assert set(statistics) == {name for name, feature in features.items() if feature.kind in {"number", "category"}}
+    for feature, told in statistics.items():
         mark = features[feature].missing
         values = [example[feature] for example in train if mark is None or not example[mark]]
         assert told.num_missing == len(train) - len(values)

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tasks.prepare import batches
-from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.batches import encode_frames
 from tasks.prepare.encode import Value, encode_example
 from tasks.prepare.frame import frame
 from tasks.prepare.manifest import Feature
 from tasks.prepare.source import Column
+from tests.prepare.framed import cut
 
 # Numbers at the edges of every length that a varint can have.
 INT64 = (
@@ -34,14 +34,9 @@ def _feature(name: str, column: Column) -> Feature:
     return Feature(kind="tensor", shape=column.shape[1:], dtype=column.dtype.name, storage=storage)
 
 
-def _cut(frames: Frames) -> list[bytes]:
-    stops = list(accumulate(frames.sizes))
-    return [bytes(frames.data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
-
-
 def _frames(columns: Mapping[str, Column]) -> list[bytes]:
     features = {name: _feature(name, column) for name, column in columns.items()}
-    return [framed for chunk in encode_frames(columns, features) for framed in _cut(chunk)]
+    return [framed for chunk in encode_frames(columns, features) for framed in cut(chunk)]
 
 
 def _plain(columns: Mapping[str, Column]) -> list[bytes]:
@@ -94,7 +89,7 @@ def test_columns_that_are_not_contiguous_or_native_are_stored_alike() -> None:
     assert _frames({"raw": np.repeat(plain, 2, axis=1)[:, ::2]}) == expected
     big_endian = Feature(kind="tensor", shape=(6,), dtype="int64", storage="raw_bytes")
     (chunk,) = encode_frames({"raw": plain.astype(">i8")}, {"raw": big_endian})
-    assert _cut(chunk) == expected
+    assert cut(chunk) == expected
 
 
 @pytest.mark.parametrize("text", [{}, {"text": [b"a" * (row % 7) for row in range(100)]}])

@@ -40,6 +40,7 @@ def test_with_official_splits_the_first_folder_is_the_split() -> None:
 
 def test_classes_that_are_numbers_are_sorted_as_numbers() -> None:
     assert plan([f"{name}/x" for name in ("1", "10", "2", "a10", "a9")]).label_map == ("1", "2", "10", "a9", "a10")
+    assert plan([f"{name}/x" for name in ("-1", "-3", "0")]).label_map == ("-3", "-1", "0")
 
 
 def test_the_label_map_is_the_one_that_is_given() -> None:
@@ -58,7 +59,7 @@ def test_a_class_without_a_file_keeps_its_label_and_is_said() -> None:
 
 
 def test_a_class_is_named_once() -> None:
-    with pytest.raises(ConfigError, match="has cat more than once"):
+    with pytest.raises(ConfigError, match=r"data.source.classes: 'cat' is given twice"):
         plan(["cat/a", "dog/a"], classes=["cat", "dog", "cat"])
 
 

@@ -6,43 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
 from tasks.prepare.image import FORMATS, StoredImage, looks_like_image, prepare_image
-from tasks.sources import ImageFolderSource
+from tests.prepare.pictures import PHOTO, file_of, pixels_of, reason, source, stored
 
 RNG = np.random.default_rng(7)
-
-
-PHOTO = np.asarray(Image.fromarray(RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((64, 48), Image.BICUBIC))
-
-
-def source(**fields: Any) -> ImageFolderSource:
-    return ImageFolderSource(path="unused", **fields)
-
-
-def file_of(image: Image.Image | NDArray[Any], form: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def stored(data: bytes, **fields: Any) -> StoredImage:
-    image = prepare_image(data, source(**fields))
-    assert isinstance(image, StoredImage), image
-    return image
-
-
-def pixels_of(data: bytes, **fields: Any) -> NDArray[np.uint8]:
-    """Returns what is stored, decoded: [H, W, 3] or [H, W]."""
-    return np.asarray(Image.open(io.BytesIO(stored(data, **fields).data)))
-
-
-def reason(data: bytes, **fields: Any) -> str:
-    found = prepare_image(data, source(**fields))
-    assert isinstance(found, str), found
-    return found
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM"])

@@ -14,7 +14,7 @@ from PIL import Image
 from tasks.config import DataConfig
 from tasks.errors import DataError
 from tasks.prepare.image_folder import open_image_folder
-from tasks.prepare.image_worker import ImageWorker, prepare_files
+from tasks.prepare.image_worker import ImageWorker, ImageWorkers
 from tasks.prepare.source import Batch, Source
 from tasks.sources import ImageFolderSource
 
@@ -33,9 +33,11 @@ def write(directory: Path, files: dict[str, bytes]) -> None:
         (directory / name).write_bytes(data)
 
 
-def opened(directory: Path, files: list[str], splits: dict[str, Any] | None = None, **fields: Any) -> Source:
-    source = {"kind": "image_folder", "path": str(directory), "num_workers": 1, **fields}
-    config = DataConfig.model_validate({"source": source, "splits": splits or {}})
+def opened(
+    directory: Path, files: list[str], splits: dict[str, Any] | None = None, num_workers: int = 1, **fields: Any
+) -> Source:
+    source = {"kind": "image_folder", "path": str(directory), **fields}
+    config = DataConfig.model_validate({"source": source, "splits": splits or {}, "num_workers": num_workers})
     return open_image_folder(config, directory, files)
 
 
@@ -158,27 +160,27 @@ def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path
     os.mkfifo(tmp_path / "fatal.jpg")
     (tmp_path / "fine.jpg").write_bytes(picture())
     source = ImageFolderSource(path="unused")
-    with ImageWorker(source) as worker:
-        assert not isinstance(worker.prepare(tmp_path / "fine.jpg"), str)
+    with ImageWorker() as worker:
+        assert not isinstance(worker.prepare("fine", tmp_path / "fine.jpg", source), str)
         (process,) = image_workers()
         process.send_signal(signal.SIGSEGV)
         with pytest.raises(DataError, match=r"fatal.jpg: the process that decoded it was killed by SIGSEGV; remove"):
-            worker.prepare(tmp_path / "fatal.jpg")
+            worker.prepare("fatal.jpg", tmp_path / "fatal.jpg", source)
 
 
 def test_a_reading_that_is_given_up_leaves_no_worker(tmp_path: Path) -> None:
     write(tmp_path, {f"{row}.jpg": picture() for row in range(40)})
-    reading = prepare_files([tmp_path / f"{row}.jpg" for row in range(40)], ImageFolderSource(path="unused"), 2)
-    next(reading)
-    assert len(image_workers()) == 2
-    reading.close()
+    images = [(str(row), tmp_path / f"{row}.jpg") for row in range(40)]
+    with ImageWorkers(2) as workers:
+        next(workers.prepare(images, ImageFolderSource(path="unused")))
+        assert len(image_workers()) == 2
     assert image_workers() == []
 
 
 def test_a_worker_brings_in_no_tensorflow_and_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "fine.jpg").write_bytes(picture())
-    with ImageWorker(ImageFolderSource(path="unused")) as worker:
-        worker.prepare(tmp_path / "fine.jpg")
+    with ImageWorker() as worker:
+        worker.prepare("fine", tmp_path / "fine.jpg", ImageFolderSource(path="unused"))
         (process,) = image_workers()
         assert not [entry.path for entry in process.memory_maps() if "tensorflow" in entry.path]
         worker._connection.close()  # what the kernel does when this process is killed

@@ -1,6 +1,5 @@
 """Images that no library writes, made byte by byte: colours of 16 bits, rare layouts, bombs."""
 
-import io
 import struct
 import zlib
 from typing import Any
@@ -10,40 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, PngImagePlugin
 
-from tasks.prepare.image import StoredImage, prepare_image
-from tasks.sources import ImageFolderSource
+from tasks.prepare.image import StoredImage
+from tests.prepare.pictures import PHOTO, file_of, pixels_of, reason, stored
 
 RNG = np.random.default_rng(7)
-
-
-PHOTO = np.asarray(Image.fromarray(RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((64, 48), Image.BICUBIC))
-
-
-def source(**fields: Any) -> ImageFolderSource:
-    return ImageFolderSource(path="unused", **fields)
-
-
-def file_of(image: Image.Image | NDArray[Any], form: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def stored(data: bytes, **fields: Any) -> StoredImage:
-    image = prepare_image(data, source(**fields))
-    assert isinstance(image, StoredImage), image
-    return image
-
-
-def pixels_of(data: bytes, **fields: Any) -> NDArray[np.uint8]:
-    """Returns what is stored, decoded: [H, W, 3] or [H, W]."""
-    return np.asarray(Image.open(io.BytesIO(stored(data, **fields).data)))
-
-
-def reason(data: bytes, **fields: Any) -> str:
-    found = prepare_image(data, source(**fields))
-    assert isinstance(found, str), found
-    return found
 
 
 def png(values: NDArray[Any], colour_type: int, depth: int = 8, *chunks: tuple[bytes, bytes]) -> bytes:

@@ -1,8 +1,13 @@
 """Labels: values of any type become one label map."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tasks.download.listing import natural_key
 from tasks.errors import ConfigError
 from tasks.prepare.labels import class_name, label_index, label_map, labels_of, natural_order, one_hot_labels
 
@@ -36,6 +41,15 @@ def test_numbers_in_names_are_sorted_as_numbers() -> None:
     assert natural_order(["10", "2", "1", "-3"]) == ("-3", "1", "2", "10")
     assert natural_order(["a10", "a2", "b", "A1", "7", "07"]) == ("07", "7", "A1", "a2", "a10", "b")
     assert natural_order(["1", "x", "10", "2"]) == ("1", "2", "10", "x")
+    assert natural_order(["²", "2", "x²"]) == ("2", "x²", "²")
+
+
+@given(st.lists(st.text("019-a./²", max_size=6), unique=True))
+@settings(max_examples=50, deadline=None)
+def test_classes_and_files_have_one_order_unless_they_are_numbers_with_a_minus(names: list[str]) -> None:
+    if any(re.fullmatch("-?[0-9]+", name) is None for name in names) or not any("-" in name for name in names):
+        assert natural_order(names) == tuple(sorted(names, key=natural_key))
+    assert natural_order(names) == natural_order(reversed(names))
 
 
 def test_labels_from_1_to_n_become_0_to_n_minus_1() -> None:

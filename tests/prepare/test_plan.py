@@ -57,6 +57,12 @@ def test_number_of_shards_follows_the_target_size() -> None:
     assert plan_shards(0, size_bytes=0, target_bytes=1) == []
 
 
+def test_number_of_shards_is_a_multiple_of_the_readers_unless_there_are_fewer_examples() -> None:
+    assert len(plan_shards(1000, size_bytes=100_000, target_bytes=100_000, multiple=8)) == 8
+    assert len(plan_shards(1000, size_bytes=900_001, target_bytes=100_000, multiple=8)) == 16
+    assert len(plan_shards(5, size_bytes=100_000, target_bytes=100_000, multiple=8)) == 5
+
+
 def test_number_of_shards_is_exact_or_refused_with_the_numbers() -> None:
     assert len(plan_shards(1000, size_bytes=1, target_bytes=10**9, num_shards=7)) == 7
     with pytest.raises(ConfigError, match=r"data\.num_shards=7: the training split has only 6 examples"):

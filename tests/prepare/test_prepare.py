@@ -3,6 +3,7 @@
 import gzip
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -155,7 +156,9 @@ KILL_IN = {
 
 
 @pytest.mark.parametrize("phase", KILL_IN)
-def test_killed_anywhere_is_healed_to_the_same_bytes(tmp_path: Path, phase: str) -> None:
+def test_killed_anywhere_is_healed_to_the_same_bytes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, phase: str
+) -> None:
     left_behind, function, call = KILL_IN[phase]
     kill = f"""
 import itertools, os, signal
@@ -170,11 +173,24 @@ def dying(*arguments):
         assert child.wait() == -signal.SIGKILL
     assert not list(tmp_path.glob(f"data/**/{COMPLETED}"))
     assert list(tmp_path.glob(f"data/*/digits/{left_behind}"))
-    shards = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path)
+    finished = {file.stem: file.stat().st_mtime_ns for file in tmp_path.glob("data/*/digits/1.0.0.scan/finished/[!.]*")}
+    with caplog.at_level(logging.INFO, "millstream"):
+        shards = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path)
     assert not shards.reused
+    assert all((shards.directory / file).stat().st_mtime_ns <= written for file, written in finished.items())
+    assert len(finished) >= (phase == "write")
+    assert ("going on from" in caplog.text) == (phase == "write")
     untouched = prepare("digits", CONFIG, download(CONFIG, tmp_path), tmp_path / "untouched")
     assert _contents(shards.directory) == _contents(untouched.directory)
     assert [entry.name for entry in shards.directory.parent.iterdir()] == ["1.0.0"]
+
+
+def test_number_of_workers_changes_no_byte(tmp_path: Path, raw: RawData) -> None:
+    one, four = (CONFIG.model_copy(update={"num_workers": number}) for number in (1, 4))
+    assert data_digest("digits", one, "source") == data_digest("digits", four, "source")
+    first = prepare("digits", one, raw, tmp_path / "first")
+    second = prepare("digits", four, raw, tmp_path / "second")
+    assert _contents(first.directory) == _contents(second.directory)
 
 
 def test_two_processes_at_once_write_once(tmp_path: Path) -> None:
@@ -191,6 +207,18 @@ atexit.register(lambda: print(heavy & set(sys.modules)))
 """
     with _start(tmp_path, spy) as child:
         assert child.communicate()[0].split() == ["False", "set()"]
+
+
+def test_files_that_the_kernel_refuses_are_told_and_nothing_is_left(tmp_path: Path, raw: RawData) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, most))  # as a full disk would
+        with pytest.raises(DataError, match=r"digits: cannot be written \(File too large\); make room"):
+            prepare("digits", CONFIG, raw, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert list((tmp_path / "data").rglob("*/*/*")) == []
+    assert prepare("digits", CONFIG, raw, tmp_path).num_examples["train"] > 0
 
 
 def test_damaged_raw_data_is_refused(tmp_path: Path, raw: RawData) -> None:

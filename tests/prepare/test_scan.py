@@ -1,21 +1,25 @@
 """The scan: every good example is encoded once, every bad one is listed with its reason, and statistics are exact."""
 
+import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from PIL import Image
 
 from tasks.errors import DataError
-from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.batches import encode_frames
+from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
-from tasks.prepare.scan import KEYS, SCALARS, scan
+from tasks.prepare.scan import KEYS, SCALARS, kept_scan, scan
 from tasks.prepare.source import Batch, SourceSchema
-from tasks.prepare.statistics import summarize
+from tasks.prepare.statistics import QUANTILES, scalars_of, summarize
+from tasks.prepare.tally import Tally
+from tests.prepare.framed import cut
 
 MARK = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
 FEATURES = {
@@ -54,23 +58,18 @@ class Rows:
             )
 
 
-def _cut(frames: Frames) -> list[bytes]:
-    stops = list(accumulate(frames.sizes))
-    return [bytes(frames.data[start:stop]) for start, stop in zip([0, *stops], stops, strict=False)]
-
-
 def test_frames_lie_in_the_order_of_the_source_and_are_read_in_any(tmp_path: Path) -> None:
     scanned = scan(Rows(), tmp_path, seed=0, max_bad_fraction=0)
     expected = [
         framed
         for batch in Rows().read()
         for frames in encode_frames({**batch.columns, "label": batch.labels, "id": batch.rows}, scanned.features)
-        for framed in _cut(frames)
+        for framed in cut(frames)
     ]
     assert len(scanned.spool) == 100
     assert scanned.spool.sizes().tolist() == list(map(len, expected))
     order = np.random.default_rng(0).permutation(100)
-    assert [frame for chunk in scanned.spool.frames(order) for frame in _cut(chunk)] == [expected[row] for row in order]
+    assert [frame for chunk in scanned.spool.frames(order) for frame in cut(chunk)] == [expected[row] for row in order]
     assert scanned.labels.tolist() == [row % 2 for row in range(100)]
 
 
@@ -95,6 +94,19 @@ def test_too_many_bad_examples_fail_with_the_first_ten(tmp_path: Path) -> None:
     assert lines[11:] == ["  and 10 more"]
 
 
+def test_just_as_many_bad_examples_as_are_allowed_are_left_out() -> None:
+    # 0.29 x 100 is a little less than 29 in floating point.
+    tally = Tally()
+    bad = tuple(BadExample(path="table.csv", reason="is bad") for _ in range(29))
+    keys = [str(row) for row in range(71)]
+    tally.add(
+        Batch(rows=np.arange(71), keys=keys, labels=np.zeros(71, np.int64), columns={}, bad=bad), hash_keys(keys, 0)
+    )
+    tally.check(0.29)
+    with pytest.raises(DataError, match="29 of 100 examples cannot be used"):
+        tally.check(0.28)
+
+
 def test_source_without_a_good_example_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="100 of 100 examples cannot be used"):
         scan(Rows(bad_every=1), tmp_path, seed=0, max_bad_fraction=0.999)
@@ -108,8 +120,40 @@ def test_statistics_are_of_the_chosen_examples_alone(tmp_path: Path) -> None:
     price = found["price"]
     assert (price.num_missing, price.min, price.max) == (5, 1 / 8, 49 / 8)
     assert (price.mean, price.std) == pytest.approx((known.mean(), known.std()), rel=1e-14)
+    assert price.quantiles == {f"{q:g}": pytest.approx(np.quantile(known, q)) for q in QUANTILES}
     assert found["cut"] == FeatureStatistics(vocabulary=(("fair", 33), ("größer", 17)))
     assert set(found) == {"price", "cut"}
+
+
+def test_images_stand_in_the_statistics_by_their_height_and_width() -> None:
+    def encoded(width: int, height: int) -> bytes:
+        Image.new("L", (width, height)).save(file := io.BytesIO(), "PNG")
+        return file.getvalue()
+
+    image = Feature(kind="image", shape=(None, None, 1), dtype="string", storage="bytes_list")
+    scalars = scalars_of({"photo": [encoded(3, 5), encoded(70_0, 2)]}, {"photo": image})
+    assert {name: column.to_pylist() for name, column in scalars.items()} == {
+        "photo.width": [3, 700],
+        "photo.height": [5, 2],
+    }
+
+
+def test_a_finished_scan_is_found_again_and_no_other(tmp_path: Path) -> None:
+    assert kept_scan(tmp_path) is None
+    scanned = scan(Rows(bad_every=40), tmp_path, seed=0, max_bad_fraction=0.1)
+    assert kept_scan(tmp_path) is None
+    replace(scanned, split_by=[f"file{row % 3}" for row in range(97)]).keep()
+    found = kept_scan(tmp_path)
+    assert found is not None
+    assert (found.schema, found.notes, found.num_bad) == (scanned.schema, scanned.notes, 3)
+    assert found.split_by == [f"file{row % 3}" for row in range(97)]
+    for name in ("labels", "hashes"):
+        assert np.array_equal(getattr(found, name), getattr(scanned, name))
+    rows = np.arange(97)
+    assert [cut(c) for c in found.spool.frames(rows)] == [cut(c) for c in scanned.spool.frames(rows)]
+    kept = tmp_path / "kept.json"
+    kept.write_text(kept.read_text().replace('"boot": "', '"boot": "another start, '))
+    assert kept_scan(tmp_path) is None
 
 
 def test_statistics_of_nothing_known_are_none(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Splits: exact, disjoint, seeded and stable, by each of the five rules; what is missing is named."""
 
+import datetime
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,24 @@ def test_equal_groups_are_never_in_two_splits_and_shares_are_met() -> None:
     assert notes == ()
 
 
+def test_a_large_group_goes_where_it_fits_whatever_its_name() -> None:
+    groups = [f"user{number}" for number in range(40)] + ["shop"] * 60
+    for seed in range(20):
+        splits, _ = _assign({"kind": "group", "column": "user"}, np.zeros(100, np.int64), groups, seed=seed)
+        assert np.bincount(splits).tolist() == [80, 10, 10]
+        assert splits[-1] == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_class_of_one_example_among_larger_ones_is_learned(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    counts = [*chance.integers(20, 500, 1 + seed % 10), 1]
+    order = chance.permutation(len(counts))
+    labels = np.repeat(order, counts)
+    splits = np.array(_assign({}, labels, seed=seed)[0])
+    assert np.unique(labels[splits == 0]).tolist() == sorted(order.tolist())
+
+
 def test_three_groups_fill_three_splits_and_two_cannot() -> None:
     config = {"kind": "group", "column": "user"}
     splits, _ = _assign(config, np.zeros(9, np.int64), ["a"] * 7 + ["b", "c"])
@@ -95,6 +114,16 @@ def test_the_newest_are_the_test_split_and_equal_times_stay_together() -> None:
     assert _assign(config, np.zeros(10, np.int64), times)[0] == [0, 0, 0, 2, 0, 0, 1, 1, 2, 0]
     equal = np.array([1, 2, 3, 3, 3, 3, 4, 5])
     assert _assign(config, np.zeros(8, np.int64), equal)[0] == [0, 0, 1, 1, 1, 1, 1, 2]
+
+
+def test_boundaries_of_time_may_stand_in_yaml_without_quotes() -> None:
+    config = {"kind": "time", "column": "day"}
+    for dates, texts in (
+        ((datetime.date(2026, 1, 31), datetime.datetime(2026, 2, 1, 12)), ("2026-01-31", "2026-02-01T12:00:00")),
+        ((2024, 2025), ("2024", "2025")),
+    ):
+        found = SPLITS_ADAPTER.validate_python({**config, "validation_from": dates[0], "test_from": dates[1]})
+        assert (found.validation_from, found.test_from) == texts
 
 
 def test_boundaries_of_time_are_dates_in_utc() -> None:

@@ -1,10 +1,10 @@
 """Staged examples are read a row group at a time; what cannot be used is bad, with the reason."""
 
-import io
+import re
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from tasks.config import DataConfig
 from tasks.download.staged import (
@@ -14,17 +14,20 @@ from tasks.download.staged import (
     NUMBER,
     SCHEMA,
     SPLIT,
+    SPLIT_BY,
     TARGET,
     StagedSchema,
     StagedWriter,
 )
 from tasks.errors import ConfigError, DataError
+from tasks.prepare.image_folder import open_image_folder
 from tasks.prepare.manifest import Feature
 from tasks.prepare.staged import open_staged
+from tests.prepare.pictures import PHOTO, file_of
 
 NUMBERS = Feature(kind="number", shape=(), dtype="int64", storage="int64_list")
 TEXT = Feature(kind="text", shape=(), dtype="string", storage="bytes_list")
-IMAGE = Feature(kind="image", shape=(None, None, 1), dtype="uint8", storage="bytes_list")
+IMAGE = Feature(kind="image", shape=(None, None, 1), dtype="string", storage="bytes_list")
 
 
 @pytest.fixture
@@ -37,8 +40,7 @@ def staged(tmp_path):
             features=features,
             target=target,
             classes=classes,
-            split_by=None,
-            keyed=KEY in rows[0],
+            split_by="string" if SPLIT_BY in rows[0] else None,
             splits=official or {},
             notes=(),
         )
@@ -50,12 +52,6 @@ def staged(tmp_path):
         return open_staged(DataConfig.model_validate({"source": source, **config}), tmp_path)
 
     return open_rows
-
-
-def image(mode, fill, kind="png"):
-    data = io.BytesIO()
-    Image.new(mode, (2, 1), fill).save(data, kind)
-    return data.getvalue()
 
 
 def test_examples_come_in_batches_of_16_mb_from_several_files(staged, tmp_path):
@@ -92,7 +88,7 @@ def test_a_class_that_the_config_does_not_name_is_bad(staged):
     (batch,) = source.read()
     assert batch.labels.tolist() == [1, 0]
     assert [(bad.row, bad.column, bad.reason) for bad in batch.bad] == [
-        (3, "label", "is 'cow', none of data.source.classes")
+        (3, "label", "is 'cow', which is not one of data.source.classes")
     ]
 
 
@@ -137,26 +133,87 @@ def test_an_official_split_that_is_not_there_is_refused(staged, official, messag
         staged(SPLIT_ROWS, {"x": NUMBERS}, official=official, splits={"kind": "official"})
 
 
-def test_images_are_kept_where_any_decoder_reads_them_alike_and_else_are_png(staged):
-    whole = image("L", 7)
-    sixteen = io.BytesIO()
-    Image.fromarray(np.array([[257, 65535]], np.uint16)).save(sixteen, "png")
-    data = [
-        whole,
-        image("RGB", (9, 9, 9), "bmp"),
-        sixteen.getvalue(),
-        whole[:-20],
+def files() -> dict[str, bytes]:
+    """Images of every trouble, whole and not, by a name that sorts them."""
+    deep = np.arange(300, 300 + 48 * 64, dtype=np.uint16).reshape(48, 64) * 20
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    jpeg = file_of(PHOTO, "JPEG")
+    images = [
+        file_of(PHOTO, "PNG"),
+        jpeg,
+        file_of(PHOTO, "JPEG", exif=exif),
+        file_of(Image.fromarray(PHOTO).convert("CMYK"), "JPEG"),
+        file_of(deep, "PNG"),
+        file_of(Image.fromarray(PHOTO).convert("RGBA"), "PNG"),
+        file_of(PHOTO, "BMP"),
+        jpeg[: len(jpeg) // 2],
+        file_of(PHOTO, "PNG")[:-20],
         b"",
-        b"\0" * 64,
-        image("RGB", 0, "jpeg"),
+        bytes(64),
+        b"words",
+        file_of(np.zeros((49, 64), np.uint8), "PNG"),
     ]
-    (batch,) = staged([{TARGET: 1, "x": one} for one in data], {"x": IMAGE}).read()
-    assert {bad.row: bad.column for bad in batch.bad} == {4: "x", 5: "x", 6: "x"}
-    assert all(bad.reason.startswith("is no readable image (") for bad in batch.bad)
-    kept, bmp, deep, jpeg = batch.columns["x"]
-    assert (kept, jpeg) == (whole, data[-1])
-    assert np.asarray(Image.open(io.BytesIO(bmp))).tolist() == [[9, 9]]
-    assert np.asarray(Image.open(io.BytesIO(deep))).tolist() == [[1, 255]]
+    return {f"{number:02}": data for number, data in enumerate(images)}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_becomes_what_it_becomes_in_a_folder(staged, tmp_path, channels):
+    most = {"max_pixels": 48 * 64}
+    folder = tmp_path / "folder"
+    for name, data in files().items():
+        (folder / "ab"[int(name) % 2]).mkdir(parents=True, exist_ok=True)
+        (folder / "ab"[int(name) % 2] / name).write_bytes(data)
+    paths = [f"{'ab'[int(name) % 2]}/{name}" for name in files()]
+    source = {"kind": "image_folder", "path": str(folder), "channels": channels, **most}
+    of_folder = open_image_folder(DataConfig.model_validate({"source": source}), folder, paths)
+    (expected,) = of_folder.read()
+    rows = [{TARGET: int(name) % 2, KEY: name, "x": data} for name, data in files().items()]
+    feature = IMAGE.model_copy(update={"shape": (None, None, channels)})
+    of_staged = staged(rows, {"x": feature}, source=most)
+    (batch,) = of_staged.read()
+    assert of_staged.schema.features == {"x": of_folder.schema.features["image"]}
+    assert batch.rows.tolist() == expected.rows.tolist() == list(range(7))
+    assert batch.labels.tolist() == expected.labels.tolist()
+    assert batch.columns["x"] == expected.columns["image"]
+    assert [(bad.row, bad.column) for bad in batch.bad] == [(row, "x") for row in range(8, 14)]
+    assert [bad.reason for bad in batch.bad] == [bad.reason for bad in expected.bad]
+    as_files = [re.sub(r"example(s?) ", r"file\1 ", note) for note in of_staged.notes]
+    assert as_files == [re.sub("[ab]/", "", note) for note in of_folder.notes]
+    assert len(as_files) >= 4
+
+
+def test_images_keep_their_order_over_row_groups(staged):
+    data = [file_of(np.full((1, 1), n % 256, np.uint8), "PNG") for n in range(100)]
+    rows = [{TARGET: n % 2, "x": data[n] if n % 7 else b"", "pad": bytes([65]) * 2**19} for n in range(100)]
+    batches = list(staged(rows, {"x": IMAGE, "pad": TEXT}).read())
+    assert len(batches) > 1
+    assert [row for batch in batches for row in batch.rows] == [n for n in range(100) if n % 7]
+    assert [image for batch in batches for image in batch.columns["x"]] == [data[n] for n in range(100) if n % 7]
+    assert [bad.row for batch in batches for bad in batch.bad] == [n + 1 for n in range(0, 100, 7)]
+
+
+def test_names_that_no_feature_can_have_are_changed_and_said(staged):
+    source = staged([{TARGET: 1, "petal length (cm)": 2, "x": 3}], {"petal length (cm)": NUMBERS, "x": NUMBERS})
+    assert source.schema.inputs == ("petal_length_cm", "x")
+    assert source.notes == ("inputs whose names a model's input cannot have: petal length (cm) is petal_length_cm",)
+    (batch,) = source.read()
+    assert (batch.columns["petal_length_cm"].tolist(), batch.columns["x"].tolist()) == ([2], [3])
+
+
+def test_a_pattern_takes_the_group_out_of_its_column(staged):
+    rows = [{TARGET: 1, "x": 1, SPLIT_BY: who} for who in ("patient7-a", "patient7-b", "nobody")]
+    splits = {"kind": "group", "column": "who", "pattern": r"patient(\d+)"}
+    (batch,) = staged(rows, {"x": NUMBERS}, splits=splits).read()
+    assert list(batch.split_by) == ["7", "7"]
+    assert [(bad.row, bad.column, bad.reason) for bad in batch.bad] == [
+        (3, "who", r"is 'nobody', without 'patient(\\d+)'")
+    ]
+
+
+def test_numbers_to_predict_are_no_classes_here_either(staged):
+    with pytest.raises(ConfigError, match=r"'label' is 0\.5, not a class.*regression"):
+        staged([{TARGET: value, "x": 1} for value in (1.0, 0.5)], {"x": NUMBERS}, target="float64")
 
 
 def test_text_that_is_not_utf8_and_what_the_worker_found_are_bad(staged):
@@ -168,7 +225,7 @@ def test_text_that_is_not_utf8_and_what_the_worker_found_are_bad(staged):
     (batch,) = staged(rows, {"x": TEXT}).read()
     assert batch.columns["x"] == ["süß".encode()]
     assert [(bad.path, bad.row, bad.column, bad.reason) for bad in batch.bad] == [
-        ("examples", 2, "x", "is not UTF-8 at byte 2"),
+        ("examples", 2, "x", r"is b's\xfc\xdf', not UTF-8"),
         ("examples", 3, "y", "is None"),
     ]
 

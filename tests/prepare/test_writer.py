@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 import tensorflow as tf
 
 from tasks.files import digest_file
 from tasks.prepare.batches import Frames
 from tasks.prepare.frame import frame
 from tasks.prepare.manifest import OFFSET_STRIDE
-from tasks.prepare.writer import write_shard
+from tasks.prepare.writer import Compression, write_shard
 
 RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
 CHUNKS = [
@@ -25,11 +26,23 @@ def test_file_equals_that_of_tensorflows_writer(tmp_path: Path) -> None:
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
+@pytest.mark.parametrize(("compression", "theirs"), [("gzip", "GZIP"), ("zlib", "ZLIB")])
+def test_compressed_file_is_read_by_tensorflow_and_its_bytes_are_repeatable(
+    tmp_path: Path, compression: Compression, theirs: str
+) -> None:
+    shard, again = (write_shard(tmp_path / name, CHUNKS, compression=compression) for name in ("shard", "again"))
+    records = tf.data.TFRecordDataset(str(tmp_path / "shard"), theirs).as_numpy_iterator()
+    assert list(records) == RECORDS
+    assert shard.sha256 == again.sha256 == digest_file(tmp_path / "shard")
+    assert shard.size_bytes == (tmp_path / "shard").stat().st_size < shard.record_bytes
+    assert shard.record_bytes == sum(len(record) + 16 for record in RECORDS)
+
+
 def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "shard", CHUNKS)
     assert (shard.file, shard.num_examples) == ("shard", len(RECORDS))
     assert shard.size_bytes == (tmp_path / "shard").stat().st_size
-    assert shard.size_bytes == sum(len(record) + 16 for record in RECORDS)
+    assert shard.size_bytes == shard.record_bytes == sum(len(record) + 16 for record in RECORDS)
     assert shard.sha256 == digest_file(tmp_path / "shard")
 
 

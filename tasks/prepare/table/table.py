@@ -1,8 +1,6 @@
 """Table: the rows of Parquet, CSV, JSON lines or Arrow files as the examples of a source."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +9,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.config import DataConfig
-from tasks.prepare.facts import texts_of
-from tasks.prepare.labels import labels_of, one_hot_labels
-from tasks.prepare.layout import Layout, lay_out
-from tasks.prepare.manifest import BadExample
-from tasks.prepare.rows import Rows
+from tasks.prepare.faults import Faults
+from tasks.prepare.groups import groups_of
+from tasks.prepare.labels import labels_of, one_hot_labels, why_no_class
 from tasks.prepare.source import Batch, Column, SourceSchema
-from tasks.prepare.usage import Usage
-from tasks.prepare.values import Mask, Values, shown
+from tasks.prepare.table.facts import texts_of
+from tasks.prepare.table.layout import Layout, lay_out
+from tasks.prepare.table.rows import Rows
+from tasks.prepare.table.usage import Usage
+from tasks.prepare.table.values import Mask, Values
+from tasks.prepare.wording import shown
 from tasks.splits import FileSplits, GroupSplits, TimeSplits
 
 _MICROSECONDS_A_DAY = 86_400_000_000
@@ -65,34 +65,35 @@ class Table:
             first += num_rows
 
     def _batch(self, file: str, rows: Rows, first: int, ids: dict[str, str]) -> Batch:
-        layout, faults = self._layout, _Faults()
+        layout, faults = self._layout, Faults()
         columns: dict[str, NDArray[np.generic] | pa.Array] = {}
         for name, usage in layout.inputs.items():
-            values = faults.checked(usage, rows, may_miss=(mark := self.schema.features[name].missing) is not None)
+            values = _checked(usage, rows, faults, may_miss=(mark := self.schema.features[name].missing) is not None)
             columns[name] = values.values
             if mark is not None:
                 columns[mark] = values.missing.astype(np.int64)
         labels = self._labels(rows, faults)
         keys = [f"{file}:{number}" for number in rows.numbers.tolist()]
         if layout.id is not None:
-            keys = texts_of(faults.checked(layout.id, rows))
+            keys = texts_of(_checked(layout.id, rows, faults))
             faults.add(
                 layout.id.name, self._repetitions(keys, ids, [f"row {n} of {file}" for n in rows.numbers.tolist()])
             )
         split_by = self._split_by(file, rows, faults)
         good = faults.good(len(rows.numbers))
+        found = faults.examples([file] * len(good), rows.numbers.tolist())
         return Batch(
             rows=rows.numbers[good] + (first - 1),
             keys=_chosen_texts(keys, good),
             labels=labels[good],
             columns={name: _column(values, good) for name, values in columns.items()},
             split_by=split_by[good] if isinstance(split_by, np.ndarray) else split_by and _chosen_texts(split_by, good),
-            bad=tuple(sorted((*rows.bad, *faults.examples(file, rows)), key=lambda bad: bad.row or 0)),
+            bad=tuple(sorted((*rows.bad, *found), key=lambda bad: bad.row or 0)),
         )
 
-    def _labels(self, rows: Rows, faults: "_Faults") -> NDArray[np.int64]:
+    def _labels(self, rows: Rows, faults: Faults) -> NDArray[np.int64]:
         target, index = self._layout.target, self._layout.label_index
-        values = faults.checked(target, rows)
+        values = _checked(target, rows, faults)
         if target.form.meaning == "list":
             labels = one_hot_labels(values.values)
             reason = "is not one-hot: one value 1 and all others 0"
@@ -106,7 +107,7 @@ class Table:
             reason = ""
         for place in np.flatnonzero(labels < 0).tolist():
             value = rows.columns[target.name][place].as_py()
-            faults.add(target.name, {place: reason or f"is {shown(value)}, which is not one of data.source.classes"})
+            faults.add(target.name, {place: reason or why_no_class(value)})
         return labels
 
     def _repetitions(self, keys: Sequence[str], ids: dict[str, str], places: Sequence[str]) -> dict[int, str]:
@@ -118,21 +119,16 @@ class Table:
                     found[place] = f"is {shown(key)}, as in {ids[key]}, but an id names one row"
         return found
 
-    def _split_by(self, file: str, rows: Rows, faults: "_Faults") -> Sequence[str] | NDArray[np.int64] | None:
+    def _split_by(self, file: str, rows: Rows, faults: Faults) -> Sequence[str] | NDArray[np.int64] | None:
         usage, splits = self._layout.split, self._splits
         if isinstance(splits, FileSplits):
             return [file] * len(rows.numbers)
         if usage is None:
             return None
-        values = faults.checked(usage, rows)
+        values = _checked(usage, rows, faults)
         if isinstance(splits, GroupSplits):
-            texts = texts_of(values)
-            if splits.pattern is None:
-                return texts
-            found = [re.search(splits.pattern, text) for text in texts]
-            groups = ["" if match is None else match[1] for match in found]
-            wrong = [place for place, match in enumerate(found) if match is None or match[1] is None]
-            faults.add(usage.name, {place: f"is {shown(texts[place])}, without {splits.pattern!r}" for place in wrong})
+            groups, wrong = groups_of(texts_of(values), splits.pattern)
+            faults.add(usage.name, wrong)
             return groups
         assert isinstance(splits, TimeSplits)
         times = values.values
@@ -146,35 +142,13 @@ class Table:
         return times * _MICROSECONDS_A_DAY if usage.form.meaning == "date" else times
 
 
-@dataclass
-class _Faults:
-    """The first thing that is wrong with each row that is bad."""
-
-    found: dict[int, tuple[str, str]] = field(default_factory=dict)
-
-    def checked(self, usage: Usage, rows: Rows, *, may_miss: bool = False) -> Values:
-        """Returns a column's values, after noting the bad ones, and those that are missing but may not be."""
-        values = usage.convert(rows.columns[usage.name])
-        self.add(usage.name, values.bad)
-        if not may_miss and values.missing.any():
-            self.add(usage.name, dict.fromkeys(np.flatnonzero(values.missing).tolist(), "is missing"))
-        return values
-
-    def add(self, column: str, reasons: Mapping[int, str]) -> None:
-        """Notes what is wrong with rows, by their place."""
-        for place, reason in reasons.items():
-            self.found.setdefault(place, (column, reason))
-
-    def good(self, num_rows: int) -> Mask:
-        """Returns which rows have no fault, bool [num_rows]."""
-        good = np.ones(num_rows, bool)
-        good[list(self.found)] = False
-        return good
-
-    def examples(self, file: str, rows: Rows) -> Iterator[BadExample]:
-        """Yields the bad rows."""
-        for place, (column, reason) in self.found.items():
-            yield BadExample(path=file, row=int(rows.numbers[place]), column=column, reason=reason)
+def _checked(usage: Usage, rows: Rows, faults: Faults, *, may_miss: bool = False) -> Values:
+    """Returns a column's values, after noting the bad ones, and those that are missing but may not be."""
+    values = usage.convert(rows.columns[usage.name])
+    faults.add(usage.name, values.bad)
+    if not may_miss and values.missing.any():
+        faults.add(usage.name, dict.fromkeys(np.flatnonzero(values.missing).tolist(), "is missing"))
+    return values
 
 
 def _chosen_texts(texts: Sequence[str], good: Mask) -> Sequence[str]:

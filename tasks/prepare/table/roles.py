@@ -21,12 +21,6 @@ class Roles:
     split: str | None
     """The group or the time; None for splits that go by something else."""
 
-    @property
-    def all(self) -> tuple[str, ...]:
-        """Every column that is read, once."""
-        others = (name for name in (self.target, self.id, self.split) if name is not None)
-        return tuple(dict.fromkeys((*self.inputs, *others)))
-
 
 def assign_roles(config: DataConfig, source: TableSource, columns: Sequence[str]) -> Roles:
     """Returns the roles of the columns of a table.

@@ -21,7 +21,7 @@ from pyarrow import feather
 
 from tasks.config import DataConfig
 from tasks.errors import MillstreamError
-from tasks.prepare.table import Table, open_table
+from tasks.prepare.table.table import Table, open_table
 
 few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

@@ -9,20 +9,7 @@ import pytest
 
 from tasks.errors import ConfigError
 from tasks.prepare.manifest import BadExample, Feature
-
-Files = dict[str, str | bytes | pa.Table]
-MAX = 2**63 - 1
-
-TABLE = pa.table(
-    {
-        "n": [9007199254740993, -MAX, 0],
-        "x": [0.1, 1e-300, 2.0],
-        "word": ["ö", "a,b\nc", 'say "hi"'],
-        "yes": [True, False, True],
-        "y": ["b", "a", "b"],
-    }
-)
-
+from tests.prepare.table.small_table import TABLE, Files
 
 # Columns and their roles
 
@@ -37,6 +24,12 @@ def test_structs_are_flattened_and_may_be_chosen_whole(opened: Any) -> None:
     assert opened.read(table)["a_c_d_missing"] == [0, 1]
     chosen = opened({"a.parquet": pa.table({"a": struct, "y": ["u", "v"]})}, columns=["a.c.d"], missing="keep")
     assert opened.read(chosen)["a_c_d"] == [0.5, 0.0]
+
+
+def test_a_decimal_point_that_is_the_delimiter_too_is_refused_where_it_is_read(opened: Any) -> None:
+    with pytest.raises(ConfigError, match=r"data\.source\.decimal_point=',': is the delimiter too"):
+        opened({"a.csv": "x,y\n0,5,u\n"}, decimal_point=",")
+    assert opened.read(opened({"a.csv": "x;y\n0,5;u\n1,5;v\n"}, decimal_point=",", delimiter=";"))["x"] == [0.5, 1.5]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +48,18 @@ def test_structs_are_flattened_and_may_be_chosen_whole(opened: Any) -> None:
         ({"splits": {"kind": "time", "column": "yes"}}, "'yes' is bool, not a time"),
         (
             {"splits": {"kind": "time", "column": "n", "validation_from": "2026-01-01", "test_from": "2026-02-01"}},
-            "no date",
+            r"validation_from=2026-01-01: 'n' is int64, which is compared with whole numbers",
+        ),
+        (
+            {"splits": {"kind": "time", "column": "n", "validation_from": "2", "test_from": "2026-02-01"}},
+            r"test_from=2026-02-01: 'n' is int64",
+        ),
+        (
+            {
+                "types": {"word": "timestamp"},
+                "splits": {"kind": "time", "column": "word", "validation_from": "2026", "test_from": "2027"},
+            },
+            r"validation_from=2026: 'word' is timestamp, which is compared with dates \(2026-01-31\)",
         ),
         ({"columns": ["y"]}, "is the target"),
         ({"columns": ["x", "x"]}, "given twice"),

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.values import Mask, Values, as_mask, nulls, reasons, shown
+from tasks.prepare.table.values import Mask, Values, as_mask, nulls, reasons
+from tasks.prepare.wording import shown
 from tasks.sources import ColumnType
 
 INT64 = range(-(2**63), 2**63)

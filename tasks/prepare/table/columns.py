@@ -11,8 +11,9 @@ import pyarrow.types as is_
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.literals import FLOATS, INT64, NOT_FINITE, OVER_INT64, parse
-from tasks.prepare.values import Mask, Values, as_mask, nulls, reasons, shown
+from tasks.prepare.table.literals import FLOATS, INT64, NOT_FINITE, OVER_INT64, parse
+from tasks.prepare.table.values import Mask, Values, as_mask, nulls, reasons
+from tasks.prepare.wording import shown
 from tasks.sources import ColumnType
 
 Meaning = Literal["int", "float", "bool", "text", "date", "timestamp", "time", "duration", "list", "nothing"]

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.literals import INT64
 from tasks.prepare.manifest import BadExample
-from tasks.prepare.rows import Rows
-from tasks.prepare.values import shown
+from tasks.prepare.table.literals import INT64
+from tasks.prepare.table.rows import Rows
+from tasks.prepare.wording import shown
 from tasks.sources import ColumnType, TableSource
 
 BATCH_BYTES = 2 << 20

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import DataError
-from tasks.prepare.rows import Rows
+from tasks.prepare.table.rows import Rows
 from tasks.sources import ColumnType
 
 BATCH_BYTES = 8 << 20

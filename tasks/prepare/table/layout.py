@@ -8,21 +8,21 @@ import pyarrow as pa
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.columnar import ColumnarFiles
-from tasks.prepare.columns import is_text, plain
-from tasks.prepare.delimited import DelimitedFiles
-from tasks.prepare.facts import Facts, find_facts
-from tasks.prepare.jsonlines import JsonLinesFiles
 from tasks.prepare.labels import label_index, label_map
 from tasks.prepare.manifest import Feature
-from tasks.prepare.names import MARK, feature_names
-from tasks.prepare.partitions import Partitioned
-from tasks.prepare.roles import assign_roles
-from tasks.prepare.rows import TableFiles
+from tasks.prepare.names import MARK, feature_names, rename_notes
 from tasks.prepare.source import SourceSchema
-from tasks.prepare.usage import Usage, use
+from tasks.prepare.table.columnar import ColumnarFiles
+from tasks.prepare.table.columns import is_text, plain
+from tasks.prepare.table.delimited import DelimitedFiles
+from tasks.prepare.table.facts import Facts, find_facts
+from tasks.prepare.table.json_lines import JsonLinesFiles
+from tasks.prepare.table.partitions import Partitioned
+from tasks.prepare.table.roles import assign_roles
+from tasks.prepare.table.rows import TableFiles
+from tasks.prepare.table.usage import Usage, use
 from tasks.sources import ColumnType, TableSource
-from tasks.splits import TimeSplits
+from tasks.splits import TimeSplits, is_whole_number
 
 _FORMATS = {
     "parquet": ("parquet", "pq"),
@@ -91,7 +91,7 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
-        label_index=_label_index(classes, target),
+        label_index=label_index(classes, like=_LIKE.get(target.form.meaning, "")),
         id=id,
         split=split,
         repeated=facts.repeated,
@@ -114,6 +114,11 @@ def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFi
             )
     match formats[files[0]]:
         case "csv":
+            if source.decimal_point == source.delimiter:
+                raise ConfigError(
+                    f"data.source.decimal_point={source.decimal_point!r}: is the delimiter too; "
+                    "set data.source.delimiter to what stands between two values"
+                )
             return DelimitedFiles(directory, files, source)
         case "json":
             return JsonLinesFiles(directory, files, source)
@@ -162,11 +167,14 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         raise ConfigError(
             f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"
         )
-    if splits.validation_from is not None and usage.form.meaning not in ("date", "timestamp"):
-        raise ConfigError(
-            f"data.splits.validation_from: {name!r} is {usage.wanted or usage.type}, which is compared with no date; "
-            f"set data.source.types: {{{name}: timestamp}}, or leave validation_from and test_from out"
-        )
+    is_date = usage.form.meaning in ("date", "timestamp")
+    for field, bound in (("validation_from", splits.validation_from), ("test_from", splits.test_from)):
+        if bound is not None and is_whole_number(bound) == is_date:
+            raise ConfigError(
+                f"data.splits.{field}={bound}: {name!r} is {usage.wanted or usage.type}, which is compared with "
+                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set data.source.types: "
+                f"{{{name}: {'int64' if is_date else 'timestamp'}}}"
+            )
     return usage
 
 
@@ -210,15 +218,6 @@ def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...
     return classes
 
 
-def _label_index(classes: Sequence[str], target: Usage) -> dict[str, int]:
-    index = label_index(classes, like=_LIKE.get(target.form.meaning, ""))
-    if len(index) < len(classes):
-        raise ConfigError(
-            f"data.source.classes: two of {list(classes)} are one and the same {target.form.meaning}; keep one"
-        )
-    return index
-
-
 def _notes(
     inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, inferred: Mapping[str, ColumnType]
 ) -> list[str]:
@@ -229,9 +228,7 @@ def _notes(
     naive = [each.name for each in inputs if pa.types.is_timestamp(plain(each.type)) and plain(each.type).tz is None]
     if naive:
         notes.append(f"times without a zone were taken as UTC: {', '.join(naive)}")
-    renamed = [f"{name} is {feature}" for name, feature in names.items() if name != feature]
-    if renamed:
-        notes.append(f"columns whose names a model's input cannot have: {', '.join(renamed)}")
+    notes += rename_notes(names)
     missing = [each.name for each in inputs if each.name in facts.missing]
     if missing:
         notes.append(f"columns with missing values: {', '.join(missing)}")

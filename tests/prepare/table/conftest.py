@@ -14,7 +14,7 @@ import pytest
 from pyarrow import feather
 
 from tasks.config import DataConfig
-from tasks.prepare.table import Table, open_table
+from tasks.prepare.table.table import Table, open_table
 
 
 @pytest.fixture

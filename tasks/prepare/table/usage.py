@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tasks.errors import ConfigError
-from tasks.prepare.columns import Form, convert, form_of, plain
-from tasks.prepare.values import Values
+from tasks.prepare.table.columns import Form, convert, form_of, plain
+from tasks.prepare.table.values import Values
 from tasks.sources import ColumnType
 
 

@@ -40,9 +40,3 @@ def as_mask(flags: pa.Array) -> Mask:
 def reasons(bad: Mask, reason: Callable[[int], str]) -> dict[int, str]:
     """Returns `reason(place)` of every place that is bad."""
     return {int(place): reason(int(place)) for place in np.flatnonzero(bad)}
-
-
-def shown(value: Any) -> str:
-    """Returns a value as a message shows it: a text quoted, a long one cut."""
-    text = repr(value) if isinstance(value, str | bytes) else str(value)
-    return text if len(text) <= 60 else f"{text[:56]} ..."

@@ -7,8 +7,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from tasks.errors import DataError
-from tasks.prepare.literals import INT64, matches
-from tasks.prepare.rows import Rows, TableFiles
+from tasks.prepare.table.literals import INT64, matches
+from tasks.prepare.table.rows import Rows, TableFiles
 from tasks.sources import ColumnType
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -1,7 +1,6 @@
 """Columns: each Arrow type has its rule, and each text is read as what it says."""
 
 import datetime
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -12,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tasks.errors import ConfigError
-from tasks.prepare import columns
-from tasks.prepare.columns import RULES, convert, form_of
-from tasks.prepare.literals import Tally, parse
-from tasks.prepare.names import feature_names
-from tasks.prepare.values import Values
+from tasks.prepare.table import columns
+from tasks.prepare.table.columns import RULES, convert, form_of
+from tasks.prepare.table.literals import Tally, parse
+from tasks.prepare.table.values import Values
 from tasks.sources import ColumnType
 
 DAY = 86_400_000_000
@@ -297,21 +295,6 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
 def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _tally(*batches).type("c")
-
-
-def test_names_of_features_will_do_for_keras_and_signatures() -> None:
-    names = ["a_b", "petal length (cm)", "größe", "中", "2nd", "class", "_y", "-"]
-    assert list(feature_names(names[:6]).values()) == [
-        "a_b",
-        "petal_length_cm",
-        "groudfe",
-        "u4e2d",
-        "x2nd",
-        "class_",
-    ]
-    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) for name in feature_names(names).values())
-    with pytest.raises(ConfigError, match=r"'a_b' and 'a\.b' would both be the feature 'a_b'"):
-        feature_names(["a_b", "c", "a.b"])
 
 
 def test_the_readme_has_every_rule() -> None:

@@ -8,21 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tasks.errors import ConfigError, DataError
-from tasks.prepare import columnar, delimited, jsonlines
 from tasks.prepare.manifest import BadExample, Feature
-
-Files = dict[str, str | bytes | pa.Table]
-MAX = 2**63 - 1
-
-TABLE = pa.table(
-    {
-        "n": [9007199254740993, -MAX, 0],
-        "x": [0.1, 1e-300, 2.0],
-        "word": ["ö", "a,b\nc", 'say "hi"'],
-        "yes": [True, False, True],
-        "y": ["b", "a", "b"],
-    }
-)
+from tasks.prepare.table import columnar, delimited, json_lines
+from tests.prepare.table.small_table import MAX, TABLE, Files
 
 
 @pytest.mark.parametrize("file", ["a.parquet", "a.feather", "a.csv", "a.jsonl"])
@@ -63,7 +51,7 @@ def test_reading_again_and_in_smaller_parts_gives_the_same(
     assert once["rows"] == list(range(1000))
     monkeypatch.setattr(columnar, "BATCH_BYTES", 500)
     monkeypatch.setattr(delimited, "BLOCK_CHARACTERS", 97)
-    monkeypatch.setattr(jsonlines, "BATCH_BYTES", 500)
+    monkeypatch.setattr(json_lines, "BATCH_BYTES", 500)
     again = opened({file: table}, text=["t"])
     assert len(list(again.read())) > 20
     assert opened.read(again) == once

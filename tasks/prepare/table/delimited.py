@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.literals import Tally
 from tasks.prepare.manifest import BadExample
-from tasks.prepare.rows import Rows
-from tasks.prepare.values import as_mask, shown
+from tasks.prepare.table.literals import Tally
+from tasks.prepare.table.rows import Rows
+from tasks.prepare.table.values import as_mask
+from tasks.prepare.wording import shown
 from tasks.sources import ColumnType, TableSource
 
 BLOCK_CHARACTERS = 2 << 20

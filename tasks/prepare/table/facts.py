@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.columns import lengths_of
 from tasks.prepare.labels import MAX_CLASSES
-from tasks.prepare.rows import Rows, TableFiles
-from tasks.prepare.usage import Usage, empty
-from tasks.prepare.values import Values, nulls
+from tasks.prepare.table.columns import lengths_of
+from tasks.prepare.table.rows import Rows, TableFiles
+from tasks.prepare.table.usage import Usage, empty
+from tasks.prepare.table.values import Values, nulls
 
 
 @dataclass
