@@ -19,9 +19,14 @@ _RULES = {
     "int_type": "a whole number",
     "invalid-json-value": "text, a number, true, false, null, a list or a mapping",
     "invalid_key": "the name of a field",
+    "list_type": "a list",
+    "model_attributes_type": "a group of fields",
     "model_type": "a group of fields",
     "string_pattern_mismatch": "text that matches {pattern}",
+    "string_too_long": "text of at most {max_length} character(s)",
+    "string_too_short": "text of at least {min_length} character(s)",
     "string_type": "text",
+    "too_short": "a list of at least {min_length}",
 }
 
 
@@ -109,7 +114,8 @@ def _options(item: Any) -> list[str]:
 def _rule(item: Any) -> str:
     options = _options(item)
     if options:
-        return "one of " + ", ".join(options) if len(options) > 1 else options[0]
+        shown = [option if option[:1].isalnum() else repr(option) for option in options]
+        return "one of " + ", ".join(shown) if len(shown) > 1 else shown[0]
     if item["type"] in _RULES:
         return _RULES[item["type"]].format(**item.get("ctx", {}))
     return str(item["msg"]).removeprefix("Value error, ").removeprefix("must be ").removeprefix("Input should be ")

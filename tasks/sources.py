@@ -79,7 +79,7 @@ class TableSource(Located):
     """What stands between two values of a CSV."""
     encoding: str = "utf-8"
     """Encoding of a CSV."""
-    decimal_point: str = Field(".", min_length=1, max_length=1)
+    decimal_point: Literal[".", ","] = "."
     """What stands before the decimals of a CSV's numbers."""
 
 

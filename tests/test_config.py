@@ -97,6 +97,25 @@ def test_what_is_wrong_is_refused_with_path_value_rule_and_fix(tree: dict[str, A
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("columns", "a", "data.source.columns='a': must be a list ("),
+        ("columns", [], "data.source.columns=[]: must be a list of at least 1 ("),
+        ("types", 1, "data.source.types=1: must be a group of fields ("),
+        ("delimiter", "::", "data.source.delimiter='::': must be text of at most 1 character(s) ("),
+        ("delimiter", "", "data.source.delimiter='': must be text of at least 1 character(s) ("),
+        ("decimal_point", "-", "data.source.decimal_point='-': must be one of '.', ',' ("),
+    ],
+)
+def test_rules_are_told_in_plain_words(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build_config(
+            {"name": "digits", "data": {"source": {"kind": "table", "path": "x", "target": "y", field: value}}}
+        )
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
     ("url", "what"),
     [
         ("https://ann:geheim@example.org/x.csv", "user name or password"),

@@ -27,12 +27,12 @@ def open_text_folder(config: DataConfig, directory: Path, files: Sequence[str]) 
     assert isinstance(source, TextFolderSource)
     try:
         b"a".decode(source.encoding)
-    except LookupError as error:
-        raise ConfigError(
-            f"data.source.encoding={source.encoding}: {error}; give one of Python's, such as utf-8"
-        ) from None
     except UnicodeError:
         pass  # a whole character may need more than a byte
+    except (LookupError, ValueError) as error:
+        raise ConfigError(
+            f"data.source.encoding={source.encoding!r}: {error}; give one of Python's, such as utf-8"
+        ) from None
     return _TextFolder(source, directory, plan_folders(files, config, empty=empty_folders(directory, files, config)))
 
 

@@ -1,5 +1,6 @@
 """Text folders: the same characters as in the file, or the reason why not."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def test_a_text_over_the_size_is_bad(tmp_path: Path) -> None:
 
 
 def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
-    for encoding in ("utf8000", "rot13", "hex"):
-        with pytest.raises(ConfigError, match=f"data.source.encoding={encoding}: "):
+    for encoding in ("utf8000", "rot13", "hex", "\0"):
+        with pytest.raises(ConfigError, match=re.escape(f"data.source.encoding={encoding!r}: ")):
             read(tmp_path, {"a/1": b"x", "b/1": b"x"}, encoding=encoding)
 
 

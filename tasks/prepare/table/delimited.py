@@ -125,9 +125,10 @@ class DelimitedFiles:
                 yield text
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path}: cannot be read ({error}); fetch it anew") from error
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
+            reason = error.reason if isinstance(error, UnicodeDecodeError) else error
             raise DataError(
-                f"{path}: is not {self._source.encoding} ({error.reason}); set data.source.encoding to what it is"
+                f"{path}: is not {self._source.encoding} ({reason}); set data.source.encoding to what it is"
             ) from None
 
 
@@ -221,7 +222,7 @@ def _encoding(name: str) -> str:
     try:
         found = codecs.lookup(name).name
         "".encode(found)
-    except LookupError:
+    except (LookupError, ValueError):
         raise ConfigError(
             f"data.source.encoding={name!r}: is no encoding of text; use one such as utf-8, latin-1 or cp1252"
         ) from None

@@ -152,6 +152,13 @@ def test_a_broken_row_of_a_csv_is_bad_and_named(opened: Any) -> None:
 @pytest.mark.parametrize(
     ("csv", "source", "error", "message"),
     [
+        (
+            "x,y\n1,a\n",
+            {"encoding": "utf-16"},
+            DataError,
+            r"is not utf-16 \(UTF-16 stream does not start with BOM\); set",
+        ),
+        ("x,y\n1,a\n", {"encoding": "\0"}, ConfigError, r"encoding='\\x00': is no encoding of text; use one such as"),
         ('x,y\n1,a\n2,"b\n3,c\n', {}, DataError, "row 2 opens a quote that is never closed"),
         ("", {}, DataError, "has no header"),
         ("x,x,y\n", {}, DataError, "has two columns 'x'"),
