@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tasks.download.download import download
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import COMPLETED, atomic_directory, digest_file, digest_json, verify
+from tasks.prepare.directory import DirectoryPlan, plan_directory
 from tasks.prepare.prepare import data_digest, prepare
 from tasks.size import Size
 from tasks.splits import FractionSplits
@@ -219,6 +221,33 @@ def test_files_that_the_kernel_refuses_are_told_and_nothing_is_left(tmp_path: Pa
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert list((tmp_path / "data").rglob("*/*/*")) == []
     assert prepare("digits", CONFIG, raw, tmp_path).num_examples["train"] > 0
+
+
+def test_disk_that_fills_up_while_shards_are_written_costs_none_that_is_finished(
+    tmp_path: Path, raw: RawData, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    untouched = prepare("digits", CONFIG, raw, tmp_path / "untouched")
+    largest = max(shard.size_bytes for shard in untouched.manifest().splits["train"].shards)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def no_room_any_more(*arguments: Any, **keywords: Any) -> DirectoryPlan:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, most))  # one shard is as large as this
+        return plan_directory(*arguments, **keywords)
+
+    monkeypatch.setattr("tasks.prepare.prepare.plan_directory", no_room_any_more)
+    try:
+        with pytest.raises(DataError, match=r"digits: cannot be written \(File too large\); make room"):
+            prepare("digits", CONFIG, raw, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    monkeypatch.undo()
+    assert not list(tmp_path.glob(f"data/*/digits/*/{COMPLETED}"))
+    finished = list(tmp_path.glob("data/*/digits/1.0.0.scan/finished/[!.]*"))
+    assert finished
+    with caplog.at_level(logging.INFO, "millstream"):
+        shards = prepare("digits", CONFIG, raw, tmp_path)
+    assert "going on from" in caplog.text
+    assert _contents(shards.directory) == _contents(untouched.directory)
 
 
 def test_damaged_raw_data_is_refused(tmp_path: Path, raw: RawData) -> None:
