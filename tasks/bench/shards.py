@@ -20,6 +20,7 @@ from tasks.prepare.directory import plan_directory, write_directory
 from tasks.prepare.manifest import Feature
 from tasks.prepare.scan import scan
 from tasks.prepare.source import Batch, SourceSchema
+from tasks.prepare.threads import num_threads
 
 NUM_CLASSES = 2
 CHUNK_BYTES = 2**20
@@ -51,10 +52,21 @@ def bench_shards(*, num_examples: int, rounds: int) -> BenchReport:
 
 def write_ours(file: Path) -> None:
     """Writes complete shards: split, shuffled as a whole, with digests, manifest and TFDS metadata, synced."""
+    _write_ours(file, DataConfig())
+
+
+def write_ours_alone(file: Path) -> None:
+    """Does the same with one worker."""
+    _write_ours(file, DataConfig(num_workers=1))
+
+
+def _write_ours(file: Path, config: DataConfig) -> None:
     images, labels = _data(file)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        scanned = scan(_Images(images, labels), Path(folder), seed=0, max_bad_fraction=0)
-        plan = plan_directory("bench", DataConfig(), scanned, data_digest="0" * 16, source_digest="0" * 64)
+        scanned = scan(
+            _Images(images, labels), Path(folder), seed=0, max_bad_fraction=0, num_threads=num_threads(config)
+        )
+        plan = plan_directory("bench", config, scanned, data_digest="0" * 16, source_digest="0" * 64)
         write_directory(file.with_name("ours"), plan)
 
 
@@ -156,6 +168,7 @@ def _write_images(folder: Path, num_examples: int, size_bytes: int) -> Path:
 def _sides() -> dict[str, Callable[[Path], None]]:
     sides: dict[str, Callable[[Path], None]] = {
         OURS: write_ours,
+        "ours_one_worker": write_ours_alone,
         "naive": write_naive,
         "tfds": write_tfds,
         "crc_write": write_bound,

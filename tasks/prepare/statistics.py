@@ -21,6 +21,7 @@ MAX_CATEGORIES = 100_000
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "string": pa.binary()}
 
 
+READ_BUFFER_BYTES = 64 * 1024
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 Scalars = dict[str, pa.Array]
@@ -80,13 +81,8 @@ def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feat
     found = summaries.result()
     for name, statistics in found.items():
         if statistics.mean is not None:
-            mark = summaries.mark(name)
-            parts = [
-                numbers[name].filter(pa.array(_known(numbers, mark, mask))).to_numpy(zero_copy_only=False)
-                for numbers, mask in _batches(path, chosen, [name, *([mark] if mark else [])])
-            ]
-            cuts = np.quantile(np.concatenate(parts).astype(np.float64), QUANTILES)
-            quantiles = {f"{share:g}": float(cut) for share, cut in zip(QUANTILES, cuts, strict=True)}
+            num_known = int(chosen.sum()) - statistics.num_missing
+            quantiles = _quantiles(path, chosen, name, summaries.mark(name), num_known)
             found[name] = statistics.model_copy(update={"quantiles": quantiles})
     return found
 
@@ -126,6 +122,17 @@ class Summaries:
         return {name: summary.result() for name, summary in self._of.items()}
 
 
+def _quantiles(path: Path, chosen: NDArray[np.bool_], name: str, mark: str | None, num_known: int) -> dict[str, float]:
+    numbers, filled = np.empty(num_known, np.float64), 0
+    for scalars, mask in _batches(path, chosen, [name, *([mark] if mark else [])]):
+        some = scalars[name].filter(pa.array(_known(scalars, mark, mask)))
+        numbers[filled : filled + len(some)] = some.to_numpy(zero_copy_only=False)
+        filled += len(some)
+    assert filled == num_known
+    cuts = np.quantile(numbers, QUANTILES, overwrite_input=True)
+    return {f"{share:g}": float(cut) for share, cut in zip(QUANTILES, cuts, strict=True)}
+
+
 def _known(scalars: Scalars, mark: str | None, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return chosen if mark is None else chosen & (scalars[mark].to_numpy() == 0)
 
@@ -134,7 +141,8 @@ def _batches(
     path: Path, chosen: NDArray[np.bool_], names: list[str] | None = None
 ) -> Iterator[tuple[Scalars, NDArray[np.bool_]]]:
     start = 0
-    with pyarrow.parquet.ParquetFile(path) as file:
+    # By itself it would read all of the columns ahead.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES) as file:
         for batch in file.iter_batches(columns=names):
             yield dict(zip(batch.schema.names, batch.columns, strict=True)), chosen[start : start + batch.num_rows]
             start += batch.num_rows

@@ -5,7 +5,7 @@ import json
 from tasks.bench.runner import Cost, ratios_of, rows_of
 from tasks.bench.shards import bench_shards
 
-SIDES = {"ours", "naive", "tfds", "crc_write", "array_record"}
+SIDES = {"ours", "ours_one_worker", "naive", "tfds", "crc_write", "array_record"}
 
 
 def test_report_has_every_side_of_both_sizes() -> None:
