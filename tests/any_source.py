@@ -48,7 +48,12 @@ class Made:
         source = self.source | {"path" if "path" in self.source else "folder": str(folder)}
         if self.skip is not None:
             source["args"] = {"skip": self.skip[kind]}
-        tree = {"source": source, "splits": {"kind": kind, **self.splits[kind]}, "max_bad_fraction": 0.2}
+        tree = {
+            "source": source,
+            "splits": {"kind": kind, **self.splits[kind]},
+            "max_bad_fraction": 0.2,
+            "num_workers": 1,
+        }
         return build_config({"name": "any", "data": tree | data})
 
     def prepare(self, folder: Path, workspace: Path, kind: str | None = None, **data: Any) -> Shards:

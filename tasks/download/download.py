@@ -68,6 +68,12 @@ def _local(source: Located, workspace: Path) -> Fingerprint:
             f"data.source.path={source.path}: is an archive; write file://{place.directory / str(place.pattern)} "
             "to have it unpacked into the workspace"
         )
+    if place.pattern is None and _meet(place.directory.resolve(), workspace.resolve()):
+        raise ConfigError(
+            f"data.source.path={source.path}: is a folder that the workspace {workspace} writes to, so that no two "
+            "commands would find the same files there; give a folder of the data alone, or set MILLSTREAM_WORKSPACE to "
+            "another"
+        )
     found = fingerprint(place.directory, place.pattern, workspace)
     if source.sha256 is not None:
         if len(found.sha256) != 1:
@@ -81,6 +87,11 @@ def _local(source: Located, workspace: Path) -> Fingerprint:
                 "correct one of them"
             )
     return found
+
+
+def _meet(directory: Path, workspace: Path) -> bool:
+    """Returns whether a source's folder holds the workspace, or lies where shards are written."""
+    return workspace.is_relative_to(directory) or directory.is_relative_to(workspace / "data")
 
 
 def _raw_in_place(found: Fingerprint) -> RawData:

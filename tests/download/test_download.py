@@ -96,3 +96,16 @@ def test_archive_on_disk_is_refused_with_the_way_to_have_it_unpacked(tmp_path: P
     (tmp_path / "a.tar.gz").write_bytes(b"x")
     with pytest.raises(ConfigError, match=f"is an archive; write file://{tmp_path}/a.tar.gz to have it unpacked"):
         download(table(f"{tmp_path}/a.tar.gz"), tmp_path)
+
+
+def test_folder_that_the_workspace_writes_to_is_refused(tmp_path: Path) -> None:
+    workspace = tmp_path / "project" / "workspace"
+    for folder in ("project", "project/workspace", "project/workspace/data", "project/workspace/data/mine"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "a.csv").write_text("x,y\n1,2\n")
+        with pytest.raises(ConfigError, match=rf"path=.*{folder}: is a folder that the workspace .* writes to"):
+            download(table(str(tmp_path / folder)), workspace)
+    assert download(table(str(tmp_path / "project" / "a.csv")), workspace).num_files == 1
+    (workspace / "mine").mkdir()
+    (workspace / "mine" / "a.csv").write_text("x,y\n1,2\n")
+    assert download(table(str(workspace / "mine")), workspace).num_files == 1

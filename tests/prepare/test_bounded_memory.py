@@ -92,7 +92,7 @@ def _array(folder: Path, size_mb: int) -> dict[str, Any]:
     return {"kind": "array", "folder": str(folder), "read": "reader_of_tensors:read"}
 
 
-proven = pytest.mark.prove
+proven = (pytest.mark.prove, pytest.mark.timeout(600))
 
 
 @pytest.mark.parametrize(
