@@ -147,7 +147,7 @@ class _Images:
 
     def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
         self._images, self._labels = images, labels
-        image = Feature(kind="tensor", shape=images.shape[1:], dtype="uint8", storage="raw_bytes")
+        image = Feature.of("tensor", "uint8", images.shape[1:])
         self.schema = SourceSchema({"image": image}, inputs=("image",), label_map=tuple(map(str, range(NUM_CLASSES))))
 
     def read(self) -> Iterator[Batch]:

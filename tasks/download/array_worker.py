@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.download.array_fields import Column, Field, Misfit, column_field, input_field, target_field, text_field
+from tasks.download.array_fields import Field, Misfit, column_field, input_field, target_field, text_field
 from tasks.download.heartbeat import heartbeat
 from tasks.download.staged import (
     BAD_COLUMN,
@@ -19,6 +19,7 @@ from tasks.download.staged import (
     SPLIT,
     SPLIT_BY,
     TARGET,
+    SplitColumn,
     StagedSchema,
     StagedWriter,
     check_names,
@@ -34,7 +35,7 @@ _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 * 1024**2
 
 
-def stage(*, source: dict[str, Any], column: Column | None, directory: str, log: str) -> dict[str, Any]:
+def stage(*, source: dict[str, Any], column: SplitColumn | None, directory: str, log: str) -> dict[str, Any]:
     """Writes the examples of an ArraySource (as JSON) into `directory`, with their StagedSchema; returns their number.
 
     `column`: name and use of what data.splits goes by; it is no input. `log`: the file that has this process's
@@ -125,7 +126,7 @@ class _Rows:
 
     config: ArraySource
     first: Any
-    column: Column | None
+    column: SplitColumn | None
     splits: dict[str, int] = field(default_factory=dict)
     """Examples of each official split so far."""
     _keys: set[str] = field(default_factory=set)

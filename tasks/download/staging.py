@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks.config import DataConfig
 from tasks.download.record import RawData
+from tasks.download.staged import SplitColumn
 from tasks.errors import ConfigError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, read_receipts
 from tasks.progress import step_progress
@@ -89,7 +90,7 @@ def _staged_source(config: DataConfig) -> TfdsSource | ArraySource:
     return source
 
 
-def _column(config: DataConfig) -> dict[str, str] | None:
+def _column(config: DataConfig) -> SplitColumn | None:
     """Returns name and use (group or time) of the column that data.splits goes by."""
     splits = config.splits
     return {"name": splits.column, "use": splits.kind} if isinstance(splits, GroupSplits | TimeSplits) else None

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.download.array_fields import Column
 from tasks.download.heartbeat import heartbeat
 from tasks.download.staged import (
     BAD_COLUMN,
@@ -23,6 +22,7 @@ from tasks.download.staged import (
     SPLIT,
     SPLIT_BY,
     TARGET,
+    SplitColumn,
     StagedWriter,
 )
 from tasks.download.tfds_features import Selected, select, staged_schema
@@ -40,7 +40,7 @@ _NUM_CLOSE_NAMES = 3
 def stage(
     *,
     source: dict[str, Any],
-    column: Column | None,
+    column: SplitColumn | None,
     directory: str,
     log: str,
     data_dir: str,

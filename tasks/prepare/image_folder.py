@@ -69,9 +69,8 @@ class _ImageFolder:
 
 def _feature(source: ImageFolderSource) -> Feature:
     if source.store == "raw":
-        shape = (source.short_side, source.short_side, source.channels)
-        return Feature(kind="tensor", shape=shape, dtype="uint8", storage="raw_bytes")
-    return Feature(kind="image", shape=(None, None, source.channels), dtype="string", storage="bytes_list")
+        return Feature.of("tensor", "uint8", (source.short_side, source.short_side, source.channels))
+    return Feature.of("image", shape=(None, None, source.channels))
 
 
 def _folders_without_images(config: DataConfig, directory: Path, files: Sequence[str]) -> set[str]:

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.manifest import BadExample
-from tasks.prepare.table.literals import INT64
+from tasks.prepare.manifest import INT64, BadExample
 from tasks.prepare.table.rows import Rows
 from tasks.prepare.wording import shown
 from tasks.sources import ColumnType, TableSource

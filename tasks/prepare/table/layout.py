@@ -9,7 +9,7 @@ import pyarrow as pa
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.labels import label_index, label_map
-from tasks.prepare.manifest import Feature
+from tasks.prepare.manifest import Feature, Kind
 from tasks.prepare.names import MARK, feature_names, rename_notes
 from tasks.prepare.source import SourceSchema
 from tasks.prepare.table.columnar import ColumnarFiles
@@ -31,7 +31,6 @@ _FORMATS = {
     "arrow": ("arrow", "feather", "ipc"),
 }
 _PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
-_STORAGE = {"int64": "int64_list", "float32": "float_list", "float64": "raw_bytes", "string": "bytes_list"}
 _LIKE = {"text": "", "int": 0, "float": 0.0, "bool": True}
 """What stands for the values of a target."""
 
@@ -185,18 +184,11 @@ def _features(
     for usage in inputs:
         name, form = names[usage.name], usage.form
         marked = source.missing == "keep" and usage.name in facts.missing
-        kind = {"list": "tensor", "text": "text" if usage.name in source.text else "category"}.get(
-            form.meaning, "number"
-        )
-        features[name] = Feature(
-            kind=kind,
-            shape=(usage.length,) if form.shape is None else form.shape,
-            dtype=form.dtype,
-            storage="raw_bytes" if kind == "tensor" else _STORAGE[form.dtype],
-            missing=f"{name}{MARK}" if marked else None,
-        )
+        shape = (usage.length,) if form.shape is None else form.shape
+        kind = _kind(usage, source)
+        features[name] = Feature.of(kind, form.dtype, shape, missing=f"{name}{MARK}" if marked else None)
         if marked:
-            features[f"{name}{MARK}"] = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
+            features[f"{name}{MARK}"] = Feature.of("missing", "int64")
     for usage in inputs:
         if features[names[usage.name]].missing in names.values():
             raise ConfigError(
@@ -204,6 +196,16 @@ def _features(
                 f"but a column has that name; rename it, or leave it out with columns"
             )
     return features
+
+
+def _kind(usage: Usage, source: TableSource) -> Kind:
+    match usage.form.meaning:
+        case "list":
+            return "tensor"
+        case "text":
+            return "text" if usage.name in source.text else "category"
+        case _:
+            return "number"
 
 
 def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from tasks.prepare.table.values import Mask, Values, as_mask, nulls, reasons
 from tasks.prepare.wording import shown
 from tasks.sources import ColumnType
 
-INT64 = range(-(2**63), 2**63)
 OVER_INT64 = "which int64 cannot hold; set the column's type in data.source.types to string or float64"
 FLOATS = ("float32", "float64")
 NOT_FINITE = "not a finite number"
