@@ -41,24 +41,7 @@ def stage(config: DataConfig, workspace: Path) -> RawData:
         if not reused:
             with atomic_directory(directory) as incomplete:
                 _call_worker(source, config, workspace.absolute(), incomplete)
-    receipts = read_receipts(directory)
-    size_bytes = sum(receipt.size_bytes for receipt in receipts.values())
-    logger.info(
-        "download: %s, %d file(s), %d bytes, %s",
-        _name(source),
-        len(receipts),
-        size_bytes,
-        "there already" if reused else "staged",
-    )
-    return RawData(
-        directory=directory,
-        pattern=None,
-        fetched=True,
-        digest=digest,
-        num_files=len(receipts),
-        size_bytes=size_bytes,
-        reused=reused,
-    )
+    return RawData.of_receipts(directory, read_receipts(directory), digest, reused=reused)
 
 
 def staging_digest(config: DataConfig) -> str:
