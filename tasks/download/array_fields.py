@@ -9,6 +9,7 @@ import numpy as np
 
 from tasks.download.staged import WIDENED
 from tasks.prepare.manifest import INT64, Dtype, Feature
+from tasks.splits import microseconds_of
 
 
 class Misfit(Exception):
@@ -188,8 +189,7 @@ def _microseconds(value: Any) -> int:
         value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
     if not isinstance(value, datetime.datetime):
         raise Misfit(f"{_what(value)}; a time is a datetime or a whole number")
-    since = value.replace(tzinfo=value.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return since // datetime.timedelta(microseconds=1)
+    return microseconds_of(value)
 
 
 _NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], Dtype], ...] = (

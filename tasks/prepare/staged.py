@@ -35,7 +35,7 @@ from tasks.prepare.source import Batch, Column, Source, SourceSchema
 from tasks.prepare.table.columns import convert
 from tasks.prepare.threads import num_threads
 from tasks.sources import ArraySource, ImageFolderSource, TfdsSource
-from tasks.splits import SPLITS, GroupSplits, OfficialSplits, TimeSplits
+from tasks.splits import GroupSplits, OfficialSplits, TimeSplits
 
 _UNSPLIT = "examples"  # stands in keys and messages for the split of a source that has none
 _LIKE = {"string": "", "int64": 0, "float64": 0.0, "bool": True}
@@ -214,7 +214,7 @@ def _wanted_splits(config: DataConfig, staged: StagedSchema) -> list[str] | None
     """Returns the names of the official splits that are read; None: all examples are."""
     if not isinstance(config.splits, OfficialSplits):
         return None
-    named = {split: name for split in SPLITS if isinstance(name := getattr(config.splits, split), str)}
+    named = config.splits.names()
     if not staged.splits:
         raise ConfigError(
             f"data.splits.kind=official: {staged.name} has no official splits; use fraction, or let a reader of yours "
