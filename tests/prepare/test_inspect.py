@@ -137,7 +137,7 @@ def test_the_command_prints_it_and_fails_where_prepare_would(
     config = _table(tmp_path, BAD_ROWS)
     refused = command(config)
     assert refused.returncode == 1
-    assert "examples      36, 12 that cannot be used" in refused.stdout
+    assert "examples       36, and 12 bad ones" in refused.stdout
     assert "bad: a.csv, row 5, column n is 'x', not a whole number" in refused.stderr
     assert "prepare would refuse it: data.max_bad_fraction=0: 12 of 48 examples" in refused.stderr
     good = command(config, "data.max_bad_fraction=0.3", "--json")

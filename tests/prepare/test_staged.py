@@ -196,7 +196,9 @@ def test_images_keep_their_order_over_row_groups(staged):
 def test_names_that_no_feature_can_have_are_changed_and_said(staged):
     source = staged([{TARGET: 1, "petal length (cm)": 2, "x": 3}], {"petal length (cm)": NUMBERS, "x": NUMBERS})
     assert source.schema.inputs == ("petal_length_cm", "x")
-    assert source.notes == ("inputs whose names a model's input cannot have: petal length (cm) is petal_length_cm",)
+    assert source.notes == (
+        "inputs renamed, because no model input can have such a name: petal length (cm) is petal_length_cm",
+    )
     (batch,) = source.read()
     assert (batch.columns["petal_length_cm"].tolist(), batch.columns["x"].tolist()) == ([2], [3])
 

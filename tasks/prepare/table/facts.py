@@ -130,6 +130,6 @@ def _usual(name: str, counts: Counter[int]) -> int:
     if count * 2 <= counts.total() or length == 0:
         raise ConfigError(
             f"data.source: column {name!r} holds lists of {len(counts)} different lengths from {min(counts)} to "
-            f"{max(counts)}, most often {length}, but a tensor has one; leave it out with columns"
+            f"{max(counts)}, most often {length}, but a tensor has one; leave it out with data.source.columns"
         )
     return length

@@ -86,7 +86,7 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
     classes = _classes(target, facts, source)
     return Layout(
         schema=SourceSchema(_features(inputs, names, facts, source), tuple(names.values()), classes),
-        notes=(*table.notes, *_notes(inputs, names, facts, inferred)),
+        notes=(*table.notes, *_notes(inputs, names, facts, inferred, source)),
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
@@ -103,13 +103,13 @@ def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFi
         if format is None:
             raise ConfigError(
                 f"data.source: {directory / file} has no ending of Parquet, CSV, JSON lines or Arrow "
-                f"({', '.join('.' + ending for endings in _FORMATS.values() for ending in endings)}); set format, or "
-                f"choose the files with a glob in path"
+                f"({', '.join('.' + ending for endings in _FORMATS.values() for ending in endings)}); set "
+                f"data.source.format, or choose the files with a glob in data.source.path"
             )
         if format != formats[files[0]]:
             raise ConfigError(
                 f"data.source: {files[0]} is {formats[files[0]]} but {file} is {format}; choose files of one format "
-                f"with a glob in path"
+                f"with a glob in data.source.path"
             )
     match formats[files[0]]:
         case "csv":
@@ -137,7 +137,8 @@ def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: Tabl
     usage = use(name, table.types, wanted, source.decimal_point)
     if name in source.text and usage.form.meaning != "text":
         raise ConfigError(
-            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set types: {{{name}: string}}"
+            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set "
+            f"data.source.types={{{name}: string}}"
         )
     return usage
 
@@ -147,7 +148,7 @@ def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: Tab
     if usage.form.meaning not in (*_LIKE, "list") or usage.form.shape not in ((), None):
         raise ConfigError(
             f"data.source.target: {name!r} is {wanted or usage.type}, which names no class; choose another column, or, "
-            f"if each of its values is a class, set types: {{{name}: string}}"
+            f"if each of its values is a class, set data.source.types={{{name}: string}}"
         )
     return usage
 
@@ -171,8 +172,8 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         if bound is not None and is_whole_number(bound) == is_date:
             raise ConfigError(
                 f"data.splits.{field}={bound}: {name!r} is {usage.wanted or usage.type}, which is compared with "
-                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set data.source.types: "
-                f"{{{name}: {'int64' if is_date else 'timestamp'}}}"
+                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set "
+                f"data.source.types={{{name}: {'int64' if is_date else 'timestamp'}}}"
             )
     return usage
 
@@ -193,7 +194,7 @@ def _features(
         if features[names[usage.name]].missing in names.values():
             raise ConfigError(
                 f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, "
-                f"but a column has that name; rename it, or leave it out with columns"
+                f"but a column has that name; rename it, or leave it out with data.source.columns"
             )
     return features
 
@@ -221,17 +222,22 @@ def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...
 
 
 def _notes(
-    inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, inferred: Mapping[str, ColumnType]
+    inputs: Sequence[Usage],
+    names: Mapping[str, str],
+    facts: Facts,
+    inferred: Mapping[str, ColumnType],
+    source: TableSource,
 ) -> list[str]:
     notes = []
     if inferred:
         types = ", ".join(f"{name} {type}" for name, type in inferred.items())
-        notes.append(f"types of columns, from all rows of all files: {types}")
+        notes.append(f"column types, inferred from all rows of all files: {types}")
     naive = [each.name for each in inputs if pa.types.is_timestamp(plain(each.type)) and plain(each.type).tz is None]
     if naive:
         notes.append(f"times without a zone were taken as UTC: {', '.join(naive)}")
     notes += rename_notes(names)
     missing = [each.name for each in inputs if each.name in facts.missing]
     if missing:
-        notes.append(f"columns with missing values: {', '.join(missing)}")
+        unless = "" if source.missing == "keep" else "; such a row is bad unless data.source.missing=keep"
+        notes.append(f"columns with missing values: {', '.join(missing)}{unless}")
     return notes

@@ -130,8 +130,8 @@ class Tally:
                 num_others = self.num_values - self.counts[kind]
                 raise ConfigError(
                     f"data.source: column {column!r} holds {_MANY[kind]} but for {num_others} of {self.num_values} "
-                    f"values, such as {self.others[kind]}; add to null_tokens what means a missing value, "
-                    f"or set types: {{{column}: string}} (or {kind}, which makes such a row a bad one)"
+                    f"values, such as {self.others[kind]}; add to data.source.null_tokens what means "
+                    f"a missing value, or set data.source.types={{{column}: string}} (or {kind}, and such rows are bad)"
                 )
         return "string"
 
@@ -145,7 +145,7 @@ class Tally:
             fix = "timestamp (which cuts it to microseconds)" if kind == "timestamp" else "float64"
             raise ConfigError(
                 f"data.source: column {column!r} holds {_MANY[kind]}, of which {loss} would not stay what it is as "
-                f"{kind}; set the column's type in types to string or {fix}"
+                f"{kind}; set data.source.types={{{column}: string}} or {fix}"
             )
 
     def _losses(self, texts: pa.Array, ints: Mask, times: Mask) -> dict[str, Mask]:

@@ -47,8 +47,8 @@ def use(
         if name not in columns:
             other = next(other for other, columns in types.items() if name in columns)
             raise ConfigError(
-                f"data.source: column {name!r} of {other} is not in {file}; leave the column out with columns, or "
-                f"one of the files with path"
+                f"data.source: column {name!r} of {other} is not in {file}; leave the column out with "
+                f"data.source.columns, or one of the files with data.source.path"
             )
         type = columns[name]
         if pa.types.is_null(plain(type)):

@@ -280,7 +280,7 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
     [
         (
             [["1", "2", "3"], ["4", "NA"]],
-            r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to null_tokens",
+            r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to data\.source\.null_tokens",
         ),
         ([["true", "false", "-"]], r"holds true and false but for 1 of 3 values, such as '-'"),
         ([["2026-01-01", "2026-01-02", "soon"]], r"holds dates or times but for 1 of 3 values, such as 'soon'"),
@@ -289,7 +289,7 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
             r"holds whole numbers, of which '9223372036854775808' at 0:1 would not stay what it is",
         ),
         ([["9007199254740993"], ["0.5"]], r"of which '9007199254740993' at 0:0 would not stay what it is as float64"),
-        ([["2026-01-01T00:00:00.0000001"]], r"would not stay what it is as timestamp; .* string or timestamp"),
+        ([["2026-01-01T00:00:00.0000001"]], r"would not stay what it is as timestamp; .* string\} or timestamp"),
     ],
 )
 def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:

@@ -81,7 +81,7 @@ def test_a_column_empty_at_first_then_whole_then_fractional_has_one_type(
     assert table.schema.features["x"].dtype == "float64"
     assert opened.read(table)["x"] == [0.0] * 20 + [1.0] * 20 + [2.5]
     assert opened.read(table)["x_missing"] == [1] * 20 + [0] * 21
-    assert "types of columns, from all rows of all files: x float64, y string" in table.notes
+    assert "column types, inferred from all rows of all files: x float64, y string" in table.notes
 
 
 @pytest.mark.parametrize("token", ["", "NULL", "NA", "-"])
