@@ -2,8 +2,9 @@
 
 import importlib
 import inspect
+import itertools
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,22 +54,15 @@ def stage(*, source: dict[str, Any], column: SplitColumn | None, directory: str,
             raise DataError(f"data.source.read={config.read!r}: yields no example; check data.source.args") from None
         rows = _Rows(config, first, column)
         schema = rows.schema()
-        number = 0
+        num_examples = 0
         with StagedWriter(Path(directory), schema.columns()) as writer:
-            chunk: list[dict[str, Any]] = []
-            size_bytes = 0
-            for number, example in enumerate(_chain(first, examples), start=1):
-                row = rows.row(example, number)
-                chunk.append(row)
-                size_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes))
-                if len(chunk) == _CHUNK_ROWS or size_bytes >= _CHUNK_BYTES:
-                    writer.add_rows(chunk)
-                    progress("staged", num_examples=number)
-                    chunk, size_bytes = [], 0
-            if chunk:
+            numbered = enumerate(itertools.chain([first], examples), start=1)
+            for chunk in _chunks(rows.row(example, number) for number, example in numbered):
                 writer.add_rows(chunk)
+                num_examples += len(chunk)
+                progress("staged", num_examples=num_examples)
     schema.model_copy(update={"splits": rows.splits}).write(Path(directory) / SCHEMA)
-    return {"num_examples": number}
+    return {"num_examples": num_examples}
 
 
 def _read(config: ArraySource, log: str) -> Iterator[Any]:
@@ -115,9 +109,18 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
+def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yields neighbouring rows, some megabytes of them at once."""
+    chunk: list[dict[str, Any]] = []
+    size_bytes = 0
+    for row in rows:
+        chunk.append(row)
+        size_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(chunk) == _CHUNK_ROWS or size_bytes >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 @dataclass

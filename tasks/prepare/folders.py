@@ -61,13 +61,11 @@ def plan_folders(
     file. Whatever is left out is counted and named in the notes.
 
     Raises ConfigError if no file is in a class folder, there are fewer than two classes, folders are not in `classes`,
-    official splits are not there or not asked for, or data.splits goes by what a file does not have; DataError if a
-    file's name is not text.
+    official splits are not there or not asked for, or data.splits goes by what a file does not have.
     """
     source = config.source
     assert isinstance(source, ImageFolderSource | TextFolderSource)
     _check_splits(config)
-    _check_names(files)
     depth = _depth(config)
     paths = [tuple(file.split("/")) for file in files]
     left_out = Remarks("file")
@@ -189,16 +187,6 @@ def _check_splits(config: DataConfig) -> None:
             f"data.splits.column={config.splits.column}: data.source.kind={config.source.kind} has no columns; set "
             "it to path, and data.splits.pattern to what names the group in it, such as 'patient([0-9]+)'"
         )
-
-
-def _check_names(files: Sequence[str]) -> None:
-    for file in files:
-        try:
-            file.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{file!r}: the name of the file is not UTF-8, so that nothing can name it; rename it"
-            ) from None
 
 
 def _official(splits: NamedSplits, paths: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.config import DataConfig
-from tasks.errors import ConfigError, DataError
+from tasks.errors import ConfigError
 from tasks.prepare.folders import FolderPlan, empty_folders, plan_folders
 
 SPLIT_FILES = ["train/cat/1", "train/cat/2", "train/dog/1", "val/cat/3", "val/dog/a/b/4"]
@@ -133,11 +133,6 @@ def test_what_a_file_does_not_have_is_refused() -> None:
         plan(["cat/a", "dog/a"], {"kind": "group", "column": "patient"})
     with pytest.raises(ConfigError, match=r"data.splits.kind=time: .* use fraction, official, group or file"):
         plan(["cat/a", "dog/a"], {"kind": "time", "column": "path"})
-
-
-def test_a_file_name_that_is_no_text_is_refused() -> None:
-    with pytest.raises(DataError, match=r"'cat/\\udcff.txt': the name of the file is not UTF-8"):
-        plan(["cat/\udcff.txt", "dog/a"])
 
 
 def test_empty_folders_are_no_classes_and_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tasks.prepare.table.json_lines import JsonLinesFiles
 from tasks.prepare.table.partitions import Partitioned
 from tasks.prepare.table.roles import assign_roles
 from tasks.prepare.table.rows import TableFiles
-from tasks.prepare.table.usage import Usage, use
+from tasks.prepare.table.usage import Usage, usage_of
 from tasks.sources import ColumnType, TableSource
 from tasks.splits import TimeSplits, is_whole_number
 
@@ -31,8 +31,8 @@ _FORMATS = {
     "arrow": ("arrow", "feather", "ipc"),
 }
 _PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
-_LIKE = {"text": "", "int": 0, "float": 0.0, "bool": True}
-"""What stands for the values of a target."""
+_TYPES = {"text": str, "int": int, "float": float, "bool": bool, "list": str}
+"""Of the values of a target, by the meaning of its column; a list is one-hot, its classes are names."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
-        label_index=label_index(classes, like=_LIKE.get(target.form.meaning, "")),
+        label_index=label_index(classes, _TYPES[target.form.meaning]),
         id=id,
         split=split,
         repeated=facts.repeated,
@@ -134,7 +134,7 @@ def _format(file: str) -> str | None:
 
 
 def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
-    usage = use(name, table.types, wanted, source.decimal_point)
+    usage = usage_of(name, table.types, wanted, source.decimal_point)
     if name in source.text and usage.form.meaning != "text":
         raise ConfigError(
             f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set "
@@ -144,8 +144,8 @@ def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: Tabl
 
 
 def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
-    usage = use(name, table.types, wanted, source.decimal_point)
-    if usage.form.meaning not in (*_LIKE, "list") or usage.form.shape not in ((), None):
+    usage = usage_of(name, table.types, wanted, source.decimal_point)
+    if usage.form.meaning not in _TYPES or usage.form.shape not in ((), None):
         raise ConfigError(
             f"data.source.target: {name!r} is {wanted or usage.type}, which names no class; choose another column, or, "
             f"if each of its values is a class, set data.source.types={{{name}: string}}"
@@ -154,7 +154,7 @@ def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: Tab
 
 
 def _text(name: str, table: TableFiles, source: TableSource) -> Usage:
-    return use(name, table.types, source.types.get(name, "string"), source.decimal_point)
+    return usage_of(name, table.types, source.types.get(name, "string"), source.decimal_point)
 
 
 def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits: TimeSplits, point: str) -> Usage:
@@ -162,7 +162,7 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         # A text that is no time makes a bad row, wherever it stands.
         return "timestamp" if is_text(type) and wanted.get(name) in (None, "string") else wanted.get(name)
 
-    usage = use(name, table.types, as_time, point)
+    usage = usage_of(name, table.types, as_time, point)
     if usage.form.meaning in ("text", "bool", "list"):
         raise ConfigError(
             f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"

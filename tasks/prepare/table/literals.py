@@ -1,4 +1,4 @@
-"""Literals: how numbers, truth values and times are written in text, and what a whole column of text holds."""
+"""Literals: numbers, truth values and times written as text, and the type that a whole column of them has."""
 
 import re
 from collections.abc import Callable
@@ -80,8 +80,8 @@ def matches(texts: pa.Array, pattern: str) -> Mask:
 
 
 @dataclass
-class Tally:
-    """What the texts of one column look like, over all of its files: a type holds if it holds for every value."""
+class TypeInference:
+    """The type of a column of texts, over all of its files: a type holds if it holds for every value."""
 
     decimal_point: str = "."
     num_values: int = 0

@@ -13,7 +13,7 @@ import pytest
 from tasks.errors import ConfigError
 from tasks.prepare.table import columns
 from tasks.prepare.table.columns import RULES, convert, form_of
-from tasks.prepare.table.literals import Tally, parse
+from tasks.prepare.table.literals import TypeInference, parse
 from tasks.prepare.table.values import Values
 from tasks.sources import ColumnType
 
@@ -246,11 +246,11 @@ def test_a_decimal_comma_is_read_and_a_point_is_then_no_number() -> None:
     assert _plain(parse(pa.array(["1,5", "1.5"]), "float64", ",")) == [1.5, "is '1.5', not a number"]
 
 
-def _tally(*batches: Sequence[str | None], decimal_point: str = ".") -> Tally:
-    tally = Tally(decimal_point)
+def _inference(*batches: Sequence[str | None], decimal_point: str = ".") -> TypeInference:
+    inference = TypeInference(decimal_point)
     for number, texts in enumerate(batches):
-        tally.add(pa.array(texts, pa.string()), lambda i, n=number, t=texts: f"{t[i]!r} at {n}:{i}")  # type: ignore[misc]
-    return tally
+        inference.add(pa.array(texts, pa.string()), lambda i, n=number, t=texts: f"{t[i]!r} at {n}:{i}")  # type: ignore[misc]
+    return inference
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def _tally(*batches: Sequence[str | None], decimal_point: str = ".") -> Tally:
     ],
 )
 def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | None]], type: ColumnType) -> None:
-    assert _tally(*batches).type("c") == type
+    assert _inference(*batches).type("c") == type
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
 )
 def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        _tally(*batches).type("c")
+        _inference(*batches).type("c")
 
 
 def test_the_readme_has_every_rule() -> None:
