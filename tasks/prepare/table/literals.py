@@ -144,8 +144,8 @@ class TypeInference:
         if (loss := self.losses.get(kind)) is not None:
             fix = "timestamp (which cuts it to microseconds)" if kind == "timestamp" else "float64"
             raise ConfigError(
-                f"data.source: column {column!r} holds {_MANY[kind]}, of which {loss} would not stay what it is as "
-                f"{kind}; set data.source.types={{{column}: string}} or {fix}"
+                f"data.source: column {column!r} holds {_MANY[kind]}, of which {kind} cannot hold {loss} exactly; "
+                f"set data.source.types={{{column}: string}} or {fix}"
             )
 
     def _losses(self, texts: pa.Array, ints: Mask, times: Mask) -> dict[str, Mask]:

@@ -286,10 +286,10 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
         ([["2026-01-01", "2026-01-02", "soon"]], r"holds dates or times but for 1 of 3 values, such as 'soon'"),
         (
             [["1", str(MAX + 1)]],
-            r"holds whole numbers, of which '9223372036854775808' at 0:1 would not stay what it is",
+            r"holds whole numbers, of which int64 cannot hold '9223372036854775808' at 0:1 exactly",
         ),
-        ([["9007199254740993"], ["0.5"]], r"of which '9007199254740993' at 0:0 would not stay what it is as float64"),
-        ([["2026-01-01T00:00:00.0000001"]], r"would not stay what it is as timestamp; .* string\} or timestamp"),
+        ([["9007199254740993"], ["0.5"]], r"of which float64 cannot hold '9007199254740993' at 0:0 exactly"),
+        ([["2026-01-01T00:00:00.0000001"]], r"of which timestamp cannot hold .* string\} or timestamp"),
     ],
 )
 def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
