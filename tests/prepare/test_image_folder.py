@@ -84,7 +84,7 @@ def test_images_are_kept_and_whatever_is_not_is_counted_and_named(pets: Path) ->
         ("dog/13.JPG", "is empty"),
         ("dog/14.txt", "is no image that can be read (text)"),
     ]
-    assert source.notes == ("1 file of format GIF: stored anew, as PNG without loss (dog/12.gif)",)
+    assert source.notes == ("1 file of format GIF: re-encoded as lossless PNG (dog/12.gif)",)
     assert next(iter(source.read())).rows.tolist() == batch.rows.tolist()
     assert len(source.notes) == 1  # of a second reading, not of both
 
