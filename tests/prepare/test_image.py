@@ -145,7 +145,7 @@ def test_every_mode_of_a_tiff_becomes_rgb_or_a_reason(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "bits"), [("I", 32), ("F", 32)])
-def test_pixels_without_a_white_are_refused(mode: str, bits: int) -> None:
+def test_pixels_of_unknown_range_are_refused(mode: str, bits: int) -> None:
     assert reason(file_of(Image.new(mode, (4, 4), 1), "TIFF")) == (
         f"has pixels of {bits} bits (mode {mode}), of which nothing says which value is white"
     )
@@ -272,7 +272,7 @@ def test_the_quality_of_jpeg_is_as_asked_and_the_bytes_repeat() -> None:
     assert large.data == file_of(PHOTO, "JPEG", quality=95)
 
 
-def test_nothing_of_the_file_but_its_pixels_is_stored_anew() -> None:
+def test_re_encoding_keeps_nothing_but_the_pixels() -> None:
     exif = Image.Exif()
     exif[0x010F] = "Camera"
     data = file_of(PHOTO, "WEBP", lossless=True, exif=exif, icc_profile=b"profile" * 20)

@@ -168,7 +168,7 @@ def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path
             worker.prepare("fatal.jpg", tmp_path / "fatal.jpg", source)
 
 
-def test_a_reading_that_is_given_up_leaves_no_worker(tmp_path: Path) -> None:
+def test_a_reading_that_is_broken_off_leaves_no_worker(tmp_path: Path) -> None:
     write(tmp_path, {f"{row}.jpg": picture() for row in range(40)})
     images = [(str(row), tmp_path / f"{row}.jpg") for row in range(40)]
     with ImageWorkers(2) as workers:

@@ -30,7 +30,7 @@ def _inspected(config: Config, workspace: Path) -> Inspection:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_it_tells_what_prepare_then_does_and_writes_nothing(tmp_path: Path, name: str) -> None:
+def test_inspecting_tells_what_prepare_then_does_and_writes_nothing(tmp_path: Path, name: str) -> None:
     folder, workspace = tmp_path / "data", tmp_path / "workspace"
     folder.mkdir()
     SOURCES[name].write(folder)

@@ -114,7 +114,7 @@ def test_official_splits_that_are_not_wanted_are_left_out_with_a_note(staged):
     assert (batch.rows.tolist(), list(batch.split_by)) == ([0, 2, 3], ["train", "test", "train"])
 
 
-def test_official_splits_are_mixed_where_others_are_asked_for_and_a_note_says_so(staged):
+def test_official_splits_are_mixed_where_other_splits_are_asked_for_and_a_note_says_so(staged):
     source = staged(SPLIT_ROWS, {"x": NUMBERS}, official=OFFICIAL)
     assert source.notes == ("the official splits train, extra, test are mixed, for data.splits.kind is not official",)
     (batch,) = source.read()
@@ -158,7 +158,7 @@ def files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_an_image_becomes_what_it_becomes_in_a_folder(staged, tmp_path, channels):
+def test_an_image_is_stored_as_one_of_an_image_folder(staged, tmp_path, channels):
     most = {"max_pixels": 48 * 64}
     folder = tmp_path / "folder"
     for name, data in files().items():

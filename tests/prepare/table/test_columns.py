@@ -292,7 +292,7 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
         ([["2026-01-01T00:00:00.0000001"]], r"of which timestamp cannot hold .* string\} or timestamp"),
     ],
 )
-def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
+def test_a_value_that_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _inference(*batches).type("c")
 
