@@ -16,6 +16,7 @@ from tasks.config import Config
 from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
+from tasks.prepare.wording import count
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 
@@ -54,7 +55,7 @@ def inspection(found: Inspection, *, json: bool) -> None:
     if json:
         _print_json(found.model_dump(mode="json"))
         return
-    bad = f", and {found.num_bad:,} bad ones" if found.num_bad else ""
+    bad = f", and {count(found.num_bad, 'bad one')}" if found.num_bad else ""
     size = f"{found.example_bytes_min:,} to {found.example_bytes_max:,} bytes, mean {found.example_bytes_mean:,.0f}"
     _print_pairs(
         {

@@ -1,6 +1,7 @@
 """Roles: which column of a table is an input, the target, the id, or what the splits go by."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,8 @@ def _inputs(source: TableSource, columns: Sequence[str], others: set[str | None]
 
 
 def _instead(name: str, columns: Sequence[str]) -> str:
+    if len(columns) == 1 and re.search(r"[,;|\t]", columns[0]):  # a CSV with another delimiter
+        return f", only {columns[0]!r}; is data.source.delimiter what stands between two values?"
     close = difflib.get_close_matches(name, columns, n=1)
     there = ", ".join(columns[:30]) + (f" and {len(columns) - 30} more" if len(columns) > 30 else "")
     return f"; did you mean {close[0]!r}? There are {there}" if close else f"; there are {there}"
