@@ -12,7 +12,7 @@ from pathlib import Path
 from tasks.errors import DataError
 from tasks.files import COMPLETED
 
-# What systems and tools leave beside data; nobody means these when he names a folder.
+# What systems and tools leave beside data, and nobody means by naming a folder.
 _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "_success", "_metadata", "_common_metadata"}
 _PART = ".part"  # of a download, ours or a browser's
 _ANYTHING = "**"

@@ -60,7 +60,7 @@ def stage(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to be saved
     config = TfdsSource.model_validate(source)
     with heartbeat():
-        _settle(num_retries, silence_seconds)
+        _configure_tfds(num_retries, silence_seconds)
         if config.module is not None:
             _import_module(config, log)
         builder = _find_builder(config, Path(data_dir), log)
@@ -82,7 +82,7 @@ def stage(
     return {"num_examples": sum(splits.values())}
 
 
-def _settle(num_retries: int, silence_seconds: float) -> None:
+def _configure_tfds(num_retries: int, silence_seconds: float) -> None:
     """Makes TFDS quiet, keeps it to this machine and the data's own servers, and bounds its waits."""
     import requests
     import tensorflow_datasets as tfds
