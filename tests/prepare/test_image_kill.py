@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -29,11 +28,11 @@ from tasks.prepare.prepare import prepare
 
 whole, calls = ImageWorker.prepare, itertools.count(1)
 
-def dying(worker, file):
+def dying(worker, *image):
     if next(calls) == 50:
         print(*(process.pid for process in psutil.Process().children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return whole(worker, file)
+    return whole(worker, *image)
 
 ImageWorker.prepare = dying
 config, workspace = load_config(sys.argv[1]), Path(sys.argv[2])
@@ -47,8 +46,8 @@ def config(tmp_path: Path) -> Path:
         path = tmp_path / "data" / "ab"[index % 2] / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(picture(index))
-    source: dict[str, Any] = {"kind": "image_folder", "path": str(tmp_path / "data"), "num_workers": 3}
-    tree = {"name": "any", "data": {"source": source | {"store": "jpeg", "short_side": 16}}}
+    source = {"kind": "image_folder", "path": str(tmp_path / "data"), "store": "jpeg", "short_side": 16}
+    tree = {"name": "any", "data": {"source": source, "num_workers": 3}}
     (tmp_path / "any.yaml").write_text(json.dumps(tree))
     return tmp_path / "any.yaml"
 
@@ -74,7 +73,7 @@ def test_a_killed_prepare_leaves_no_process_and_is_healed_to_the_same_bytes(conf
     shards = prepared(load_config(config), killed)
     assert not shards.reused
     assert sum(shards.num_examples.values()) == NUM_IMAGES
-    expected = prepared(load_config(config, ["data.source.num_workers=1"]), untouched)
+    expected = prepared(load_config(config, ["data.num_workers=1"]), untouched)
     assert {file.name: file.read_bytes() for file in shards.directory.iterdir()} == {
         file.name: file.read_bytes() for file in expected.directory.iterdir()
     }
