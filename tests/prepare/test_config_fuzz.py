@@ -137,7 +137,7 @@ _of_kind: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "source.max_size": st.sampled_from(["1 B", "38 B", "40 B", "1 MB"]),
     },
 }
-_ANY_FIELD = [path for path in fields_of(DataConfig) if path not in {"source.path", "source.num_workers"}]
+_ANY_FIELD = [path for path in fields_of(DataConfig) if path not in {"source.path", "num_workers"}]
 _MOST = {"source.short_side": 20, "source.max_pixels": 10**6}
 
 
@@ -170,7 +170,7 @@ _TREES: dict[str, dict[str, Any]] = {
         "source": {"kind": "table", "target": "y", "missing": "keep", "null_tokens": ["", "NA"]},
         "max_bad_fraction": 0.3,
     },
-    "images": {"source": {"kind": "image_folder", "num_workers": 1}, "max_bad_fraction": 0.3},
+    "images": {"source": {"kind": "image_folder"}, "num_workers": 1, "max_bad_fraction": 0.3},
     "texts": {"source": {"kind": "text_folder", "encoding": "utf-16"}, "max_bad_fraction": 0.3},
 }
 
