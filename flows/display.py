@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tasks.bench.report import BenchReport
 from tasks.config import Config
 from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
+from tasks.prepare.wording import count
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tasks.host.doctor import Finding
 
 MAX_CLASSES = 50  # that an inspection prints
+NUM_VALUES = 5  # of a category, the most frequent
+MAX_VALUE = 30  # characters of each
 STATUS_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -52,33 +55,43 @@ def inspection(found: Inspection, *, json: bool) -> None:
     if json:
         _print_json(found.model_dump(mode="json"))
         return
-    bad = f", {found.num_bad:,} that cannot be used" if found.num_bad else ""
-    size = f"{found.example_bytes_min:,} / {found.example_bytes_mean:,.0f} / {found.example_bytes_max:,}"
+    bad = f", and {count(found.num_bad, 'bad one')}" if found.num_bad else ""
+    size = f"{found.example_bytes_min:,} to {found.example_bytes_max:,} bytes, mean {found.example_bytes_mean:,.0f}"
     _print_pairs(
         {
             "source": f"{found.kind}, {found.num_files:,} file(s), {found.size_bytes:,} bytes",
             "examples": f"{found.num_examples:,}{bad}",
-            "bytes of one": f"{size} (smallest, mean, largest)",
+            "of an example": size,
             "splits": ", ".join(f"{name} {count:,}" for name, count in found.splits.items()) or "none",
         }
     )
-    table = Table("feature", "kind", "type", "values", box=None)
+    text("\n")
+    table = Table(Column("feature", overflow="fold"), "kind", "type", "values", box=None, pad_edge=False)
     for name, feature in found.features.items():
-        table.add_row(name, feature.kind, _type(feature), _values(found.statistics.get(name)))
+        sides = {side: found.statistics.get(f"{name}.{side}") for side in ("width", "height")}
+        values = ", ".join(f"{side} {_values(of_side)}" for side, of_side in sides.items() if of_side is not None)
+        table.add_row(name, feature.kind, _type(feature), values or _values(found.statistics.get(name)))
     _console().print(table)
-    table = Table("class", "examples", "share", *found.splits, box=None)
+    text("\n")
+    counts = (Column(name, justify="right") for name in ("examples", "share", *found.splits))
+    table = Table(Column("class", overflow="fold"), *counts, box=None, pad_edge=False)
     for each in found.classes[:MAX_CLASSES]:
         table.add_row(
-            _one_line(each.name), f"{each.num_examples:,}", f"{each.fraction:.2%}", *map(str, each.splits.values())
+            _one_line(each.name),
+            f"{each.num_examples:,}",
+            f"{each.fraction:.2%}",
+            *(f"{number:,}" for number in each.splits.values()),
         )
     _console().print(table)
     if len(found.classes) > MAX_CLASSES:
-        text(f" and {len(found.classes) - MAX_CLASSES} more classes\n")
+        text(f"and {len(found.classes) - MAX_CLASSES} more classes\n")
+    text("\nthe first examples: key, class, features\n" if found.first else "\n")
     for example in found.first:
         values = ", ".join(f"{name}={value}" for name, value in example.values.items())
         text(_one_line(f"{example.key}: {example.label}: {values}") + "\n")
+    note("")
     for line in found.notes:
-        note(line)
+        note(f"note: {line}")
     for line in found.bad:
         note(f"bad: {line}")
     if found.problem:
@@ -197,11 +210,17 @@ def _values(found: FeatureStatistics | None) -> str:
     if found is None:
         return ""
     missing = f", {found.num_missing:,} missing" if found.num_missing else ""
-    if found.vocabulary is not None:
-        return f"{len(found.vocabulary)}: {', '.join(_one_line(value) for value, _ in found.vocabulary[:5])}{missing}"
-    if found.mean is None:
+    if not found.vocabulary and found.mean is None:
         return f"none{missing}"
+    if found.vocabulary:
+        first = ", ".join(_cut(_one_line(value)) for value, _ in found.vocabulary[:NUM_VALUES])
+        more = ", ..." if len(found.vocabulary) > NUM_VALUES else ""
+        return f"{len(found.vocabulary):,} different: {first}{more}{missing}"
     return f"{found.min:g} .. {found.max:g}, mean {found.mean:.4g}{missing}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
 def _program_folder() -> str:

@@ -12,7 +12,7 @@ class Section(BaseModel):
 
 
 def kind_if_none(default: str) -> BeforeValidator:
-    """Returns what makes `default` the kind of a union's mapping that names none."""
+    """Returns the validator that gives a mapping without a `kind` the default one."""
 
     def with_kind(value: Any) -> Any:
         return {"kind": default, **value} if isinstance(value, dict) else value

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
 
-# As those are called that let somebody in: token, api_key, X-Amz-Signature, sig.
+# Names of query parameters that grant access: token, api_key, X-Amz-Signature, sig.
 _SECRET = re.compile(
     r"(.*[-_])?(token|secret|signature|sig|credential|password|passwd|pwd|auth|(api|access)?[-_]?key)", re.IGNORECASE
 )
@@ -34,7 +34,7 @@ class Located(Section):
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     """sha256 that the fetched file must have; default: not checked."""
     max_unpacked: Size = Size("200 GB")
-    """Most bytes that a fetched archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz, .gz) may unpack to."""
+    """Most bytes that a fetched archive (.zip, .tar, .tar.gz, .tar.bz2, .tar.xz, .gz, .bz2, .xz) may unpack to."""
 
     @field_validator("path")
     @classmethod
@@ -66,15 +66,15 @@ class TableSource(Located):
     text: list[str] = []
     """Columns of free text; any other column of strings holds categories."""
     id: str | None = None
-    """Column whose value names a row in messages and decides its split; default: file and row number."""
+    """Column whose value names a row, in messages and for its split; default: file and row number."""
     types: dict[str, ColumnType] = {}
-    """Types of columns, in place of what the whole file shows."""
+    """Types of columns, in place of those that the files give or their values show."""
     classes: list[str] | None = Field(None, min_length=1)
     """The classes in the order of their labels; default: all values of the target, sorted."""
     missing: Literal["refuse", "keep"] = "refuse"
-    """A value that is missing: makes the row a bad one, or is kept and marked for the model."""
+    """Rows with a missing value: refuse makes them bad ones, keep marks the value for the model."""
     null_tokens: list[str] = [""]
-    """Texts of a CSV that mean a missing value, such as NA, NULL or -."""
+    """Texts in a CSV that mean a missing value, such as NA, NULL or -; they take the place of the empty one."""
     delimiter: str = Field(",", min_length=1, max_length=1)
     """What stands between two values of a CSV."""
     encoding: str = "utf-8"
@@ -134,7 +134,7 @@ class TfdsSource(Section):
     folder: str | None = None
     """Folder put on the import path for `module`; default: the config's own folder."""
     data_dir: str | None = None
-    """Where TFDS keeps its data, used as it is if it is there already; default: in the workspace."""
+    """Folder where TFDS keeps its data; what is prepared there already is used. Default: tfds/ in the workspace."""
     inputs: list[str] | None = Field(None, min_length=1)
     """Features that go into the model; default: all but the target."""
     target: str = "label"
@@ -155,7 +155,7 @@ class ArraySource(Section):
     folder: str | None = None
     """Folder put on the import path; default: the config's own folder."""
     version: str = "1"
-    """To be changed when what the function reads has changed, for only its own source is watched."""
+    """Any text; change it when what the function reads has changed, for only its source code is watched."""
     target: str = "label"
     """Name of what is learned."""
     text: list[str] = []

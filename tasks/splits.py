@@ -11,6 +11,15 @@ from tasks.section import Section, kind_if_none
 SPLITS = ("train", "validation", "test")
 
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def microseconds_of(moment: datetime.datetime) -> int:
+    """Returns the microseconds since 1970 in UTC; a time without a zone is taken as UTC."""
+    since = moment.replace(tzinfo=moment.tzinfo or datetime.UTC) - _EPOCH
+    return since // datetime.timedelta(microseconds=1)
+
+
 def is_whole_number(bound: str) -> bool:
     """Returns whether a boundary of time is a number, to be compared with numbers, and not a date."""
     return re.fullmatch(r"[+-]?\d+", bound) is not None
@@ -109,6 +118,15 @@ class NamedSplits(Section):
         if sum(share for share in (self.validation, self.test) if isinstance(share, float)) >= 1:
             raise ValueError("must leave a share of train, so the shares of the others must add up to less than 1")
         return self
+
+    def names(self) -> dict[str, str]:
+        """Returns what each split takes by name; a split that is a share of train is not in it."""
+        return {split: name for split in SPLITS if isinstance(name := getattr(self, split), str)}
+
+    def shares_of_train(self) -> tuple[float, float]:
+        """Returns the shares of train that go to validation and test; 0 for one that is taken by name."""
+        validation, test = (share if isinstance(share, float) else 0.0 for share in (self.validation, self.test))
+        return validation, test
 
 
 class OfficialSplits(NamedSplits):

@@ -20,7 +20,7 @@ from tasks.prepare.directory import plan_directory, write_directory
 from tasks.prepare.manifest import Feature
 from tasks.prepare.scan import scan
 from tasks.prepare.source import Batch, SourceSchema
-from tasks.prepare.threads import num_threads
+from tasks.prepare.threads import num_workers
 
 NUM_CLASSES = 2
 CHUNK_BYTES = 2**20
@@ -64,7 +64,7 @@ def _write_ours(file: Path, config: DataConfig) -> None:
     images, labels = _data(file)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         scanned = scan(
-            _Images(images, labels), Path(folder), seed=0, max_bad_fraction=0, num_threads=num_threads(config)
+            _Images(images, labels), Path(folder), seed=0, max_bad_fraction=0, num_threads=num_workers(config)
         )
         plan = plan_directory("bench", config, scanned, data_digest="0" * 16, source_digest="0" * 64)
         write_directory(file.with_name("ours"), plan)
@@ -147,7 +147,7 @@ class _Images:
 
     def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
         self._images, self._labels = images, labels
-        image = Feature(kind="tensor", shape=images.shape[1:], dtype="uint8", storage="raw_bytes")
+        image = Feature.of("tensor", "uint8", images.shape[1:])
         self.schema = SourceSchema({"image": image}, inputs=("image",), label_map=tuple(map(str, range(NUM_CLASSES))))
 
     def read(self) -> Iterator[Batch]:

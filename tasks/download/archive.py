@@ -207,7 +207,7 @@ def _unpack_compressed(archive: Path, name: str, output: _Output) -> None:
 
 
 class _Forward:
-    """What tarfile reads of: it cannot be sent backwards by a forged size, nor made to read a header of gigabytes."""
+    """The stream that tarfile reads: no forged size sends it backwards, no header is read that has gigabytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

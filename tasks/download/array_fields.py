@@ -3,29 +3,13 @@
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
-from tasks.prepare.manifest import Feature
-
-INT64 = range(-(2**63), 2**63)
-
-# A numpy dtype, and the stored one that holds each of its values exactly.
-WIDENED = {
-    "bool": "uint8",
-    "uint8": "uint8",
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16", "uint32"), "int64"),
-    **dict.fromkeys(("float16", "float32"), "float32"),
-    "float64": "float64",
-}
-
-
-class Column(TypedDict):
-    """What data.splits goes by: the name of a field, and group or time."""
-
-    name: str
-    use: str
+from tasks.download.staged import WIDENED
+from tasks.prepare.manifest import INT64, Dtype, Feature
+from tasks.splits import microseconds_of
 
 
 class Misfit(Exception):
@@ -48,13 +32,11 @@ def input_field(value: Any, *, text: bool, image: bool) -> Field:
     """Returns the field of an input whose first value this is; raises Misfit if it can be none."""
     value = _plain(value)
     if image:
-        return Field(
-            _bytes, "bytes", Feature(kind="image", shape=(None, None, 3), dtype="string", storage="bytes_list")
-        )
+        return Field(_bytes, "bytes", Feature.of("image", shape=(None, None, 3)))
     if text:
-        return Field(_utf8, "bytes", Feature(kind="text", shape=(), dtype="string", storage="bytes_list"))
+        return Field(_utf8, "bytes", Feature.of("text"))
     if isinstance(value, str):
-        return Field(_utf8, "bytes", Feature(kind="category", shape=(), dtype="string", storage="bytes_list"))
+        return Field(_utf8, "bytes", Feature.of("category"))
     if isinstance(value, np.ndarray):
         return _array_field(value)
     if isinstance(value, bytes):
@@ -108,10 +90,9 @@ def _what(value: Any) -> str:
 
 
 def _number_field(value: Any) -> Field:
-    for types, convert, dtype, storage in _NUMBERS:
+    for types, convert, dtype in _NUMBERS:
         if isinstance(value, types):
-            feature = {"kind": "number", "shape": (), "dtype": dtype, "storage": storage}
-            return Field(convert, dtype, Feature.model_validate(feature))
+            return Field(convert, dtype, Feature.of("number", dtype))
     raise Misfit(f"{_what(value)}; an input is a number, text, an encoded image or a numpy array")
 
 
@@ -119,7 +100,6 @@ def _array_field(first: np.ndarray) -> Field:
     if first.dtype.name not in WIDENED:
         raise Misfit(f"is an array of {first.dtype}; convert it to one of {', '.join(WIDENED)}")
     dtype = WIDENED[first.dtype.name]
-    feature = {"kind": "tensor", "shape": first.shape, "dtype": dtype, "storage": "raw_bytes"}
 
     def convert(value: Any) -> bytes:
         if not isinstance(value, np.ndarray):
@@ -130,7 +110,7 @@ def _array_field(first: np.ndarray) -> Field:
             raise Misfit(f"is an array of {value.dtype}, not of {first.dtype}")
         return np.ascontiguousarray(value, np.dtype(dtype).newbyteorder("<")).tobytes()
 
-    return Field(convert, "bytes", Feature.model_validate(feature))
+    return Field(convert, "bytes", Feature.of("tensor", dtype, first.shape))
 
 
 def _bool(value: Any) -> bool:
@@ -209,13 +189,12 @@ def _microseconds(value: Any) -> int:
         value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
     if not isinstance(value, datetime.datetime):
         raise Misfit(f"{_what(value)}; a time is a datetime or a whole number")
-    since = value.replace(tzinfo=value.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return since // datetime.timedelta(microseconds=1)
+    return microseconds_of(value)
 
 
-_NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], str, str], ...] = (
-    ((bool, np.bool_), lambda value: int(_bool(value)), "int64", "int64_list"),
-    ((int, np.integer), _int, "int64", "int64_list"),
-    ((np.float16, np.float32), _float32, "float32", "float_list"),
-    ((float,), _float64, "float64", "raw_bytes"),  # np.float64 is one
+_NUMBERS: tuple[tuple[tuple[type, ...], Callable[[Any], Any], Dtype], ...] = (
+    ((bool, np.bool_), lambda value: int(_bool(value)), "int64"),
+    ((int, np.integer), _int, "int64"),
+    ((np.float16, np.float32), _float32, "float32"),
+    ((float,), _float64, "float64"),  # np.float64 is one
 )

@@ -2,13 +2,14 @@
 
 import importlib
 import inspect
+import itertools
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.download.array_fields import Column, Field, Misfit, column_field, input_field, target_field, text_field
+from tasks.download.array_fields import Field, Misfit, column_field, input_field, target_field, text_field
 from tasks.download.heartbeat import heartbeat
 from tasks.download.staged import (
     BAD_COLUMN,
@@ -19,6 +20,7 @@ from tasks.download.staged import (
     SPLIT,
     SPLIT_BY,
     TARGET,
+    SplitColumn,
     StagedSchema,
     StagedWriter,
     check_names,
@@ -34,7 +36,7 @@ _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 * 1024**2
 
 
-def stage(*, source: dict[str, Any], column: Column | None, directory: str, log: str) -> dict[str, Any]:
+def stage(*, source: dict[str, Any], column: SplitColumn | None, directory: str, log: str) -> dict[str, Any]:
     """Writes the examples of an ArraySource (as JSON) into `directory`, with their StagedSchema; returns their number.
 
     `column`: name and use of what data.splits goes by; it is no input. `log`: the file that has this process's
@@ -52,22 +54,15 @@ def stage(*, source: dict[str, Any], column: Column | None, directory: str, log:
             raise DataError(f"data.source.read={config.read!r}: yields no example; check data.source.args") from None
         rows = _Rows(config, first, column)
         schema = rows.schema()
-        number = 0
+        num_examples = 0
         with StagedWriter(Path(directory), schema.columns()) as writer:
-            chunk: list[dict[str, Any]] = []
-            size_bytes = 0
-            for number, example in enumerate(_chain(first, examples), start=1):
-                row = rows.row(example, number)
-                chunk.append(row)
-                size_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes))
-                if len(chunk) == _CHUNK_ROWS or size_bytes >= _CHUNK_BYTES:
-                    writer.add_rows(chunk)
-                    progress("staged", num_examples=number)
-                    chunk, size_bytes = [], 0
-            if chunk:
+            numbered = enumerate(itertools.chain([first], examples), start=1)
+            for chunk in _chunks(rows.row(example, number) for number, example in numbered):
                 writer.add_rows(chunk)
+                num_examples += len(chunk)
+                progress("staged", num_examples=num_examples)
     schema.model_copy(update={"splits": rows.splits}).write(Path(directory) / SCHEMA)
-    return {"num_examples": number}
+    return {"num_examples": num_examples}
 
 
 def _read(config: ArraySource, log: str) -> Iterator[Any]:
@@ -114,9 +109,18 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
+def _chunks(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yields neighbouring rows, some megabytes of them at once."""
+    chunk: list[dict[str, Any]] = []
+    size_bytes = 0
+    for row in rows:
+        chunk.append(row)
+        size_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(chunk) == _CHUNK_ROWS or size_bytes >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 @dataclass
@@ -125,7 +129,7 @@ class _Rows:
 
     config: ArraySource
     first: Any
-    column: Column | None
+    column: SplitColumn | None
     splits: dict[str, int] = field(default_factory=dict)
     """Examples of each official split so far."""
     _keys: set[str] = field(default_factory=set)

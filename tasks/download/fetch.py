@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 
 class PartMark(Record):
-    """What a .part is a part of: it stands beside it."""
+    """What is known of the file that a .part is a part of; it lies beside the .part."""
 
     url: str
     """Without secrets, for a person who looks."""

@@ -1,4 +1,4 @@
-"""Fingerprint: what a folder's files hold, remembered so that unchanged files are not read again."""
+"""Fingerprint: what a folder's files hold, cached so that unchanged files are not read again."""
 
 import json
 import logging
@@ -50,12 +50,12 @@ class Fingerprint:
 def fingerprint(directory: Path, pattern: str | None, workspace: Path) -> Fingerprint:
     """Returns the fingerprint of the files that `list_files` selects; reads only those that changed since the last.
 
-    What is known is kept in raw/.fingerprints/ of the workspace, also if the reading is interrupted. Raises DataError
+    The digests are cached in raw/.fingerprints/ of the workspace, also if the reading is interrupted. Raises DataError
     like `list_files`, and if a file cannot be read.
     """
     listing = list_files(directory, pattern)
-    memory = workspace / "raw" / ".fingerprints" / f"{digest_json([str(directory), pattern])}.json"
-    known = _recall(memory)
+    cache = workspace / "raw" / ".fingerprints" / f"{digest_json([str(directory), pattern])}.json"
+    known = _load_cache(cache)
     stamps = _stamps(directory, listing.files)
     sha256 = {file: known[file][1] for file, stamp in stamps.items() if file in known and known[file][0] == stamp}
     if len(sha256) == len(stamps):
@@ -64,7 +64,7 @@ def fingerprint(directory: Path, pattern: str | None, workspace: Path) -> Finger
     try:
         _read(directory, stamps, sha256)
     finally:
-        _remember(memory, {file: (stamps[file], sha256[file]) for file in sha256 if file not in young})
+        _save_cache(cache, {file: (stamps[file], sha256[file]) for file in sha256 if file not in young})
     in_order = {file: sha256[file] for file in stamps}
     return Fingerprint(directory, pattern, listing, stamps, in_order, frozenset(young))
 
@@ -133,10 +133,10 @@ def _digest(directory: Path, file: str) -> str:
         raise DataError(f"{directory / file}: cannot be read ({error.strerror})") from error
 
 
-def _recall(memory: Path) -> dict[str, tuple[Stamp, str]]:
-    """Returns stamp and sha256 of each file that is remembered; a damaged memory is as good as none."""
+def _load_cache(cache: Path) -> dict[str, tuple[Stamp, str]]:
+    """Returns stamp and sha256 of each file in the cache; a damaged cache is as good as none."""
     try:
-        columns = json.loads(memory.read_bytes())
+        columns = json.loads(cache.read_bytes())
         if columns["format"] != _FORMAT:
             return {}
         stamps = zip(*columns["stamps"], strict=True)
@@ -144,15 +144,15 @@ def _recall(memory: Path) -> dict[str, tuple[Stamp, str]]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
-        logger.warning("%s: damaged (%s); the files are read again", memory, error)
+        logger.warning("%s: damaged (%s); the files are read again", cache, error)
         return {}
 
 
-def _remember(memory: Path, known: Mapping[str, tuple[Stamp, str]]) -> None:
+def _save_cache(cache: Path, known: Mapping[str, tuple[Stamp, str]]) -> None:
     columns = {
         "format": _FORMAT,
         "files": list(known),
         "stamps": [[stamp[index] for stamp, _ in known.values()] for index in range(4)],
         "sha256": [sha256 for _, sha256 in known.values()],
     }
-    write_atomic(memory, json.dumps(columns, separators=(",", ":")).encode())
+    write_atomic(cache, json.dumps(columns, separators=(",", ":")).encode())

@@ -1,5 +1,6 @@
 """Listing: the files that a source selects, in natural order, and what was left out."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from pathlib import Path
 from tasks.errors import DataError
 from tasks.files import COMPLETED
 
-# What systems and tools leave beside data; nobody means these when he names a folder.
+# What systems and tools leave beside data, and nobody means by naming a folder.
 _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "_success", "_metadata", "_common_metadata"}
 _PART = ".part"  # of a download, ours or a browser's
 _ANYTHING = "**"
 _DIGITS = re.compile("([0-9]+)")
+
+logger = logging.getLogger("millstream")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,12 @@ def list_files(directory: Path, pattern: str | None) -> Listing:
         if not file.isascii() and file.encode(errors="replace").decode() != file:
             raise DataError(f"{directory}: the name {file!r} is not valid UTF-8; rename it")
     return Listing(tuple(files), tuple(sorted(ignored, key=natural_key)))
+
+
+def log_ignored(listing: Listing) -> None:
+    """Logs how many files and folders a listing leaves out, and the first; nothing if there are none."""
+    if ignored := listing.ignored:
+        logger.info("download: left out %d hidden or system file(s), such as %s", len(ignored), ignored[0])
 
 
 def _children(directory: Path, folder: _Folder, parts: list[str], ignored: list[str]) -> Iterator[str | _Folder]:

@@ -43,9 +43,7 @@ def locate(path: str) -> Place:
     magic = next((index for index, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
     directory = Path(*parts[:magic])
     if magic == len(parts) or not directory.is_dir():
-        raise DataError(
-            f"data.source.path={path}: {directory} is not there; relative paths start at the present folder"
-        )
+        raise DataError(f"data.source.path={path}: there is no {directory}; relative paths start at the present folder")
     return Place(directory, "/".join(parts[magic:]))
 
 

@@ -1,8 +1,10 @@
 """RawData: what download hands on."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
-from tasks.files import Record
+from tasks.files import Receipt, Record
 
 
 class RawData(Record):
@@ -20,3 +22,16 @@ class RawData(Record):
     size_bytes: int
     reused: bool
     """True if it was there already and nothing was fetched."""
+
+    @classmethod
+    def of_receipts(cls, directory: Path, receipts: Mapping[str, Receipt], digest: str, *, reused: bool) -> Self:
+        """Returns the record of a completed directory of ours."""
+        return cls(
+            directory=directory,
+            pattern=None,
+            fetched=True,
+            digest=digest,
+            num_files=len(receipts),
+            size_bytes=sum(receipt.size_bytes for receipt in receipts.values()),
+            reused=reused,
+        )

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 60.0  # without a byte
 _EXTRAS = {"s3": "s3", "gs": "gs"}  # what to install for a scheme: an extra of ours
 _SCHEMES = ("https", "http", "s3", "gs", "file")
 _MAGIC = re.compile(r"[*?\[]")
-# A no of the server that another try may turn into a yes.
+# Refusals that may pass by the next try.
 _PASSING = {408, 416, 425, 429}
 
 
@@ -43,7 +43,7 @@ class Opened:
     size_bytes: int | None
     """Of the whole file; None: the server does not say."""
     version: str | None
-    """What is another if the file is another; None: the server does not say."""
+    """Differs if the content differs; None: the server does not say."""
 
 
 class Remote(Protocol):
@@ -75,7 +75,7 @@ def hide_secrets(text: str) -> str:
 
 
 def is_final(error: Exception) -> bool:
-    """Returns whether a file is not there or not for us, so that another try would end alike."""
+    """Returns whether a file is not there or not ours to read, so that another try would fail too."""
     if isinstance(error, urllib.error.HTTPError):
         return 400 <= error.code < 500 and error.code not in _PASSING
     return isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
@@ -104,7 +104,7 @@ class _Http:
             request.add_header("Range", f"bytes={start}-")
             if version is not None:
                 request.add_header("If-Range", version)
-        if self._login is not None:  # and to no other host that this one points to
+        if self._login is not None:  # and to no host that this one redirects to
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(self._login.encode()).decode()}")
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             encoding = response.headers.get("Content-Encoding", "identity")
@@ -124,7 +124,7 @@ class _Http:
 
 
 def _login(host: str) -> str | None:
-    """Returns 'user:password' for a host from $NETRC or ~/.netrc, as curl and pip do; its default is for nobody."""
+    """Returns 'user:password' for a host from $NETRC or ~/.netrc, as curl and pip do; a `default` entry is not used."""
     file = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
     try:
         found = netrc.netrc(file).hosts.get(host)

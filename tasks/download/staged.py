@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import ConfigError, DataError
 from tasks.files import Record
-from tasks.prepare.manifest import Feature
+from tasks.prepare.manifest import Dtype, Feature
 
 SCHEMA = "schema.json"
 PATTERN = "examples-*.parquet"
@@ -36,6 +36,22 @@ _TARGETS = {
 }
 _NUMBERS = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64()}
 _RESERVED = {"label": "class", "id": "number of the example"}
+
+WIDENED: dict[str, Dtype] = {
+    "bool": "uint8",
+    "uint8": "uint8",
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16", "uint32"), "int64"),
+    **dict.fromkeys(("float16", "float32"), "float32"),
+    "float64": "float64",
+}
+"""The stored dtype that holds each value of a numpy dtype exactly."""
+
+
+class SplitColumn(TypedDict):
+    """What data.splits goes by: the name of a field or feature, and whether it is a group or a time."""
+
+    name: str
+    use: Literal["group", "time"]
 
 
 class StagedSchema(Record):

@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks.config import DataConfig
 from tasks.download.record import RawData
+from tasks.download.staged import SplitColumn
 from tasks.errors import ConfigError
 from tasks.files import atomic_directory, digest_json, is_whole, lock, read_receipts
 from tasks.progress import step_progress
@@ -40,24 +41,7 @@ def stage(config: DataConfig, workspace: Path) -> RawData:
         if not reused:
             with atomic_directory(directory) as incomplete:
                 _call_worker(source, config, workspace.absolute(), incomplete)
-    receipts = read_receipts(directory)
-    size_bytes = sum(receipt.size_bytes for receipt in receipts.values())
-    logger.info(
-        "download: %s, %d file(s), %d bytes, %s",
-        _name(source),
-        len(receipts),
-        size_bytes,
-        "there already" if reused else "staged",
-    )
-    return RawData(
-        directory=directory,
-        pattern=None,
-        fetched=True,
-        digest=digest,
-        num_files=len(receipts),
-        size_bytes=size_bytes,
-        reused=reused,
-    )
+    return RawData.of_receipts(directory, read_receipts(directory), digest, reused=reused)
 
 
 def staging_digest(config: DataConfig) -> str:
@@ -89,7 +73,7 @@ def _staged_source(config: DataConfig) -> TfdsSource | ArraySource:
     return source
 
 
-def _column(config: DataConfig) -> dict[str, str] | None:
+def _column(config: DataConfig) -> SplitColumn | None:
     """Returns name and use (group or time) of the column that data.splits goes by."""
     splits = config.splits
     return {"name": splits.column, "use": splits.kind} if isinstance(splits, GroupSplits | TimeSplits) else None

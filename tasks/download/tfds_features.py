@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.download.array_fields import WIDENED, Column
-from tasks.download.staged import SPLIT_BY, TARGET, StagedSchema, check_names
+from tasks.download.staged import SPLIT_BY, TARGET, WIDENED, SplitColumn, StagedSchema, check_names
 from tasks.errors import ConfigError
 from tasks.prepare.manifest import Feature
 from tasks.sources import TfdsSource
@@ -47,7 +46,7 @@ class Selected:
         return values, {}
 
 
-def select(features: Any, source: TfdsSource, column: Column | None) -> list[Selected]:
+def select(features: Any, source: TfdsSource, column: SplitColumn | None) -> list[Selected]:
     """Returns the features that are read: inputs, target and what data.splits goes by.
 
     A feature in a group is named group_feature. Raises ConfigError if one that is named is not there, or cannot be what
@@ -122,9 +121,9 @@ def _input(connector: Any) -> Feature | str:
         channels = connector.shape[-1] or 3
         if type(connector) is not tfds.features.Image or connector.np_dtype != np.uint8 or channels not in (1, 3):
             return f"a {kind} of {channels} channel(s) of {connector.np_dtype}"
-        return Feature(kind="image", shape=(None, None, channels), dtype="string", storage="bytes_list")
+        return Feature.of("image", shape=(None, None, channels))
     if isinstance(connector, tfds.features.ClassLabel) and connector.names:
-        return Feature(kind="category", shape=(), dtype="string", storage="bytes_list")
+        return Feature.of("category")
     return _tensor_input(connector)
 
 
@@ -134,14 +133,12 @@ def _tensor_input(connector: Any) -> Feature | str:
     if shape is None or None in shape:
         return f"a {kind}, whose values have no fixed shape"
     if dtype == "string":
-        return _TEXT if shape == () else f"a {kind} of many texts"
+        return Feature.of("text") if shape == () else f"a {kind} of many texts"
     if dtype not in WIDENED:
         return f"a {kind} of {dtype}"
     if shape == ():
-        wide = "int64" if WIDENED[dtype] == "uint8" else WIDENED[dtype]
-        return Feature.model_validate({"kind": "number", "shape": (), "dtype": wide, "storage": _STORAGE[wide]})
-    feature = {"kind": "tensor", "shape": shape, "dtype": WIDENED[dtype], "storage": "raw_bytes"}
-    return Feature.model_validate(feature)
+        return Feature.of("number", "int64" if WIDENED[dtype] == "uint8" else WIDENED[dtype])
+    return Feature.of("tensor", WIDENED[dtype], shape)
 
 
 def _target(source: TfdsSource, connector: Any) -> str:
@@ -159,7 +156,7 @@ def _target(source: TfdsSource, connector: Any) -> str:
     )
 
 
-def _split_by(column: Column, connector: Any) -> str:
+def _split_by(column: SplitColumn, connector: Any) -> str:
     """Returns the type of the column that data.splits goes by."""
     shape, dtype = _single(connector)
     whole = dtype in _CLASSES and dtype not in ("string", "bool", "float32", "float64")
@@ -194,8 +191,6 @@ def _texts(values: NDArray[Any]) -> tuple[list[str | None], dict[int, str]]:
     return texts, bad
 
 
-_TEXT = Feature(kind="text", shape=(), dtype="string", storage="bytes_list")
-_STORAGE = {"int64": "int64_list", "float32": "float_list", "float64": "raw_bytes"}
 _CLASSES = {
     **{name: "int64" for name, wide in WIDENED.items() if wide == "int64" or name == "uint8"},
     "bool": "bool",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.download.array_fields import Column
 from tasks.download.heartbeat import heartbeat
 from tasks.download.staged import (
     BAD_COLUMN,
@@ -23,6 +22,7 @@ from tasks.download.staged import (
     SPLIT,
     SPLIT_BY,
     TARGET,
+    SplitColumn,
     StagedWriter,
 )
 from tasks.download.tfds_features import Selected, select, staged_schema
@@ -40,7 +40,7 @@ _NUM_CLOSE_NAMES = 3
 def stage(
     *,
     source: dict[str, Any],
-    column: Column | None,
+    column: SplitColumn | None,
     directory: str,
     log: str,
     data_dir: str,
@@ -60,7 +60,7 @@ def stage(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to be saved
     config = TfdsSource.model_validate(source)
     with heartbeat():
-        _settle(num_retries, silence_seconds)
+        _configure_tfds(num_retries, silence_seconds)
         if config.module is not None:
             _import_module(config, log)
         builder = _find_builder(config, Path(data_dir), log)
@@ -82,7 +82,7 @@ def stage(
     return {"num_examples": sum(splits.values())}
 
 
-def _settle(num_retries: int, silence_seconds: float) -> None:
+def _configure_tfds(num_retries: int, silence_seconds: float) -> None:
     """Makes TFDS quiet, keeps it to this machine and the data's own servers, and bounds its waits."""
     import requests
     import tensorflow_datasets as tfds

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tasks.download.archive import TooLarge, archive_kind, unpack
 from tasks.download.fetch import Fetched, fetch
 from tasks.download.fingerprint import fingerprint
-from tasks.download.listing import list_files
+from tasks.download.listing import list_files, log_ignored
 from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import Receipt, atomic_directory, digest_file, digest_json, lock, read_receipts
@@ -42,15 +42,7 @@ def download_url(source: Located, workspace: Path) -> RawData:
         if receipts is None:
             _fetch(source, directory)
             receipts = read_receipts(directory)
-    return RawData(
-        directory=directory,
-        pattern=None,
-        fetched=True,
-        digest=_digest_of(receipts),
-        num_files=len(receipts),
-        size_bytes=sum(receipt.size_bytes for receipt in receipts.values()),
-        reused=reused,
-    )
+    return RawData.of_receipts(directory, receipts, _digest_of(receipts), reused=reused)
 
 
 def _directory(source: Located, workspace: Path) -> Path:
@@ -117,8 +109,7 @@ def _unpack(archive: Fetched, directory: Path, limit: Size) -> tuple[dict[str, P
     shutil.rmtree(directory, ignore_errors=True)
     unpacked = unpack(archive.file, archive.name, directory, limit=limit)
     listing = list_files(directory, None)
-    if listing.ignored:
-        logger.info("download: left out %d file(s), such as %s", len(listing.ignored), listing.ignored[0])
+    log_ignored(listing)
     wrapping = _wrapping(listing.files)
     files = {name.removeprefix(wrapping): directory / name for name in listing.files}
     return files, {name: unpacked[wrapping + name] for name in files}

@@ -12,9 +12,7 @@ from tasks.feed.parse import stored_shape
 from tasks.prepare.manifest import MAX_VOCABULARY, Feature, ShardManifest
 
 JPEG = b"\xff\xd8"  # how it begins
-PARALLEL_IMAGES = (
-    32  # decoded at once in a batch; all cores of a host, and the rest of a batch waits in its encoded form
-)
+PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.
 _RESERVED = ("mask", "first_row", "num_valid", "examples", "self")
@@ -34,8 +32,8 @@ class Preprocess:
     - number: [1] float32, less the mean and over the standard deviation of the training split; 0 where missing.
     - missing: [1] float32, 1 where the value that it stands for is missing, else 0.
 
-    An input is called as its feature, or as nearly so as Keras and TensorFlow allow: see `input_names`. The dtypes do
-    not depend on `train.precision`, because Keras's layers cast what they are given.
+    An input has its feature's name, or one as near to it as Keras and TensorFlow allow: see `input_names`. The dtypes
+    do not depend on `train.precision`, because Keras's layers cast what they are given.
     """
 
     def __init__(self, manifest: ShardManifest, config: FeedConfig) -> None:

@@ -30,8 +30,8 @@ def build(
 
     `stem`: large halves the image twice before the first stage (224 pixels), small keeps it (CIFAR's 32). A bottleneck
     strides in its second convolution, known as v1.5. `weight_decay` is on all kernels and part of the loss, half of it
-    times the sum of squares. `momentum` is of the batch normalisation. Raises ConfigError if the arguments or the data
-    do not fit.
+    times the sum of squares. `momentum` is that of the batch normalisation. Raises ConfigError if the arguments or the
+    data do not fit.
     """
     if depth not in DEPTHS or stem not in STEMS or len(inputs) != 1:
         raise ConfigError(

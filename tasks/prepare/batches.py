@@ -28,10 +28,9 @@ class Frames(NamedTuple):
 def encode_frames(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Iterator[Frames]:
     """Yields the TFRecord frames of the examples in these columns, in their order, about CHUNK_BYTES at a time."""
     num_examples = len(next(iter(columns.values())))
-    if any(feature.storage == "bytes_list" for feature in features.values()):
-        num_rows, encode = _rows_of(columns, features), _frames_of_any_size
-    else:
-        num_rows, encode = _rows_of(columns, features), _frames_of_templates
+    num_rows = _rows_of(columns, features)
+    any_size = any(feature.storage == "bytes_list" for feature in features.values())
+    encode = _frames_of_any_size if any_size else _frames_of_templates
     for start in range(0, num_examples, num_rows):
         chunk = {name: columns[name][start : start + num_rows] for name in features}
         yield encode(chunk, features)

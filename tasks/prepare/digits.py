@@ -21,7 +21,7 @@ class Digits:
     """The digits as a source: image [8, 8, 1] uint8 in 0..16, label 0..9, id = row of the file."""
 
     schema = SourceSchema(
-        features={"image": Feature(kind="tensor", shape=(SIDE, SIDE, 1), dtype="uint8", storage="raw_bytes")},
+        features={"image": Feature.of("tensor", "uint8", (SIDE, SIDE, 1))},
         inputs=("image",),
         label_map=tuple(map(str, range(NUM_CLASSES))),
     )

@@ -28,7 +28,7 @@ from tasks.prepare.source import ID, LABEL
 from tasks.prepare.split import assign_splits
 from tasks.prepare.statistics import summarize
 from tasks.prepare.tfds import shard_file, tfds_metadata
-from tasks.prepare.threads import in_order, num_threads
+from tasks.prepare.threads import in_order, num_workers
 from tasks.prepare.writer import write_shard
 from tasks.progress import progress
 
@@ -81,7 +81,8 @@ def plan_directory(name: str, config: DataConfig, scan: Scan, *, data_digest: st
 def write_directory(directory: Path, plan: DirectoryPlan) -> None:
     """Writes all of a shard directory; it has its name only once it is complete."""
     statistics = _statistics(plan)  # first, because it may refuse
-    for note in (*plan.notes, *_rare(statistics)):
+    notes = (*plan.notes, *_vocabulary_notes(statistics))
+    for note in notes:
         logger.info("prepare: %s", note)
     if plan.scan.num_bad:
         logger.warning("prepare: %d examples left out; %s says why", plan.scan.num_bad, directory / QUARANTINE)
@@ -105,7 +106,7 @@ def write_directory(directory: Path, plan: DirectoryPlan) -> None:
             statistics=statistics,
             config=plan.config.identity(),
             num_bad=plan.scan.num_bad,
-            notes=(*plan.notes, *_rare(statistics)),
+            notes=notes,
             code_version=_code_version(),
         )
         manifest.write(incomplete / MANIFEST)
@@ -183,7 +184,7 @@ def _write_shards(directory: Path, plan: DirectoryPlan) -> dict[str, Shard]:
     total_bytes = int(plan.scan.spool.sizes().sum())
     shards: dict[str, Shard] = {}
     with progress("writing shards") as advance:
-        for shard in in_order(write, files, num_threads=num_threads(plan.config)):
+        for shard in in_order(write, files, num_threads=num_workers(plan.config)):
             shards[shard.file] = shard
             advance(sum(each.record_bytes for each in shards.values()), total_bytes)
     return shards
@@ -206,8 +207,8 @@ def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
     return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features)
 
 
-def _rare(statistics: Mapping[str, FeatureStatistics]) -> Iterator[str]:
-    """Yields what is to be said of categories of which not all have a place of their own in the model's input."""
+def _vocabulary_notes(statistics: Mapping[str, FeatureStatistics]) -> Iterator[str]:
+    """Yields a note on each feature with more categories than have a place of their own in the model's input."""
     for name, found in statistics.items():
         counts = [count for _, count in found.vocabulary or ()]
         if len(counts) > MAX_VOCABULARY:

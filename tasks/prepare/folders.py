@@ -19,7 +19,7 @@ from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column
 from tasks.prepare.wording import count, some
 from tasks.sources import ImageFolderSource, TextFolderSource
-from tasks.splits import SPLITS, FileSplits, FractionSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
+from tasks.splits import FileSplits, FractionSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
 
 BATCH_BYTES = 16_000_000
 _SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
@@ -61,13 +61,11 @@ def plan_folders(
     file. Whatever is left out is counted and named in the notes.
 
     Raises ConfigError if no file is in a class folder, there are fewer than two classes, folders are not in `classes`,
-    official splits are not there or not asked for, or data.splits goes by what a file does not have; DataError if a
-    file's name is not text.
+    official splits are not there or not asked for, or data.splits goes by what a file does not have.
     """
     source = config.source
     assert isinstance(source, ImageFolderSource | TextFolderSource)
     _check_splits(config)
-    _check_names(files)
     depth = _depth(config)
     paths = [tuple(file.split("/")) for file in files]
     left_out = Remarks("file")
@@ -191,25 +189,16 @@ def _check_splits(config: DataConfig) -> None:
         )
 
 
-def _check_names(files: Sequence[str]) -> None:
-    for file in files:
-        try:
-            file.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{file!r}: the name of the file is not UTF-8, so that nothing can name it; rename it"
-            ) from None
-
-
 def _official(splits: NamedSplits, paths: Sequence[Sequence[str]]) -> list[str]:
     """Returns the first folders that are splits; raises ConfigError if the config names one that is not there."""
     there = sorted({path[0] for path in paths if len(path) > 1}, key=natural_key)
-    taken = {split: name for split in SPLITS if isinstance(name := getattr(splits, split), str)}
+    taken = splits.names()
     for split, name in taken.items():
         if name not in there:
+            share = "" if split == "train" else ", or a share of train, such as 0.1"
             raise ConfigError(
                 f"data.splits.{split}={name}: data.source.path has no such folder with files, it has "
-                f"{some(there) or 'none'}; name one of its folders, or a share of train, such as 0.1"
+                f"{some(there) or 'none'}; name one of its folders{share}"
             )
     return list(dict.fromkeys(taken.values()))
 

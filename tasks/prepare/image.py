@@ -49,8 +49,8 @@ _UPRIGHT = {
 }
 """What makes an image upright, by its EXIF orientation."""
 
-# A layout that TurboJPEG does not know but libjpeg does, and those of libjpeg's warnings that lose no pixel.
-_PILLOW_KNOWS_BETTER = "subsampling|bad ICC|unknown JFIF revision|Unknown Adobe|Invalid SOS parameters for sequential"
+# What TurboJPEG says of a layout that only libjpeg knows, and of damage that costs no pixel: Pillow decodes these.
+_LEFT_TO_PILLOW = "subsampling|bad ICC|unknown JFIF revision|Unknown Adobe|Invalid SOS parameters for sequential"
 
 # Tags of a TIFF.
 _BITS, _PHOTOMETRIC, _PLANAR, _TILE_WIDTH, _TILE_LENGTH = 258, 262, 284, 322, 323
@@ -114,8 +114,8 @@ def _prepare(data: bytes, source: ImageFolderSource) -> StoredImage:
             remarks.append("with more than one frame or page: the first was taken")
         if image.format in {"JPEG", "MPO"}:
             orientation = _orientation(image, remarks)
-            anew = _why_jpeg_anew(data, image, orientation)
-            if source.store == "encoded" and anew is None:
+            reason = _why_reencode_jpeg(data, image, orientation)
+            if source.store == "encoded" and reason is None:
                 if _decode_jpeg(data, "GRAY", smallest=True) is None:  # reads all, which finds damage; computes little
                     image.load()
                 return StoredImage(data, tuple(remarks))
@@ -124,12 +124,12 @@ def _prepare(data: bytes, source: ImageFolderSource) -> StoredImage:
             raw_mode = _raw_mode(image)
             _load(data, image)
             orientation = _orientation(image, remarks)  # a TIFF is upright when it is loaded
-            anew = _why_png_anew(image, raw_mode, orientation, source.channels)
-            if source.store == "encoded" and anew is None:
+            reason = _why_reencode_png(image, raw_mode, orientation, source.channels)
+            if source.store == "encoded" and reason is None:
                 return StoredImage(data, tuple(remarks))
             pixels = _pixels(data, image, raw_mode, remarks)
     if source.store == "encoded":
-        remarks.append(f"{anew}: stored anew, as PNG without loss")
+        remarks.append(f"{reason}: re-encoded as lossless PNG")
     pixels = pixels.convert("L" if source.channels == 1 else "RGB")
     if orientation in _UPRIGHT:
         pixels = pixels.transpose(_UPRIGHT[orientation])
@@ -173,8 +173,8 @@ def _orientation(image: Image.Image, remarks: list[str]) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _why_jpeg_anew(data: bytes, image: ImageFile.ImageFile, orientation: int) -> str | None:
-    """Returns why TensorFlow's decode_jpeg would show other pixels, or none; None: the same.
+def _why_reencode_jpeg(data: bytes, image: ImageFile.ImageFile, orientation: int) -> str | None:
+    """Returns why TensorFlow's decode_jpeg would show other pixels, or none at all; None: the same.
 
     It ignores the orientation; what is YCbCr or grey and in Huffman code (baseline, extended, progressive) is the same.
     """
@@ -187,8 +187,8 @@ def _why_jpeg_anew(data: bytes, image: ImageFile.ImageFile, orientation: int) ->
     return None if _frame_marker(data) in {0xC0, 0xC1, 0xC2} else "of JPEG in a rare coding"
 
 
-def _why_png_anew(image: ImageFile.ImageFile, raw_mode: str, orientation: int, channels: int) -> str | None:
-    """Returns why TensorFlow's decode_png would show other pixels of a loaded image, or none; None: the same.
+def _why_reencode_png(image: ImageFile.ImageFile, raw_mode: str, orientation: int, channels: int) -> str | None:
+    """Returns why TensorFlow's decode_png would show other pixels of a loaded image, or none at all; None: the same.
 
     It ignores the orientation, cuts 16 bits, drops transparency and weighs colours otherwise when it makes them grey.
     """
@@ -248,7 +248,7 @@ def _decode_jpeg(data: bytes, colour: str, *, min_side: int = 0, smallest: bool 
     try:
         return simplejpeg.decode_jpeg(data, **options, strict=True)
     except ValueError as error:
-        if re.search(_PILLOW_KNOWS_BETTER, str(error)):
+        if re.search(_LEFT_TO_PILLOW, str(error)):
             return None
         raise _UnusableError(f"is a damaged JPEG ({error})") from None
 
@@ -279,7 +279,7 @@ def _pixels(data: bytes, image: ImageFile.ImageFile, raw_mode: str, remarks: lis
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         pixels = _grey_of_16_bits(image)
     elif image.mode in {"I", "F"}:
-        raise _UnusableError(f"has pixels of 32 bits (mode {image.mode}), for which no value is white")
+        raise _UnusableError(f"has pixels of 32 bits (mode {image.mode}), of which nothing says which value is white")
     elif ";16" in raw_mode:
         pixels = _colours_of_16_bits(data, image, raw_mode)
     if pixels.has_transparency_data:

@@ -12,7 +12,7 @@ from tasks.prepare.image_worker import ImageWorkers
 from tasks.prepare.manifest import Feature
 from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
-from tasks.prepare.threads import num_threads
+from tasks.prepare.threads import num_workers
 from tasks.sources import ImageFolderSource
 
 NAME = "image"
@@ -29,7 +29,7 @@ def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str])
     unusable = _folders_without_images(config, directory, files)
     plan = plan_folders(files, config, unusable=unusable, empty=empty_folders(directory, files, config))
     assert isinstance(config.source, ImageFolderSource)
-    return _ImageFolder(config.source, directory, plan, num_threads(config))
+    return _ImageFolder(config.source, directory, plan, num_workers(config))
 
 
 class _ImageFolder:
@@ -69,9 +69,8 @@ class _ImageFolder:
 
 def _feature(source: ImageFolderSource) -> Feature:
     if source.store == "raw":
-        shape = (source.short_side, source.short_side, source.channels)
-        return Feature(kind="tensor", shape=shape, dtype="uint8", storage="raw_bytes")
-    return Feature(kind="image", shape=(None, None, source.channels), dtype="string", storage="bytes_list")
+        return Feature.of("tensor", "uint8", (source.short_side, source.short_side, source.channels))
+    return Feature.of("image", shape=(None, None, source.channels))
 
 
 def _folders_without_images(config: DataConfig, directory: Path, files: Sequence[str]) -> set[str]:

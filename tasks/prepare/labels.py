@@ -83,16 +83,16 @@ def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None 
     return natural_order(names)
 
 
-def label_index(classes: Sequence[str], *, like: Any) -> dict[str, int]:
-    """Returns the label of each class by what `class_name` calls it, for values of the type of `like`.
+def label_index(classes: Sequence[str], value_type: type) -> dict[str, int]:
+    """Returns the label of each class by what `class_name` calls it, for values that are str, int, float or bool.
 
-    So that a class given as 1.0 is found where the values are numbers, and True where they are truth values. Raises
-    ConfigError if two classes are then one.
+    A class given as 1.0 is thus found among numbers, and True among truth values. Raises ConfigError if two classes
+    are then one.
     """
-    index = {_as_named(name, like): label for label, name in enumerate(classes)}
+    index = {_as_named(name, value_type): label for label, name in enumerate(classes)}
     if len(index) < len(classes):
         raise ConfigError(
-            f"data.source.classes: two of {list(classes)} are one and the same {type(like).__name__}; keep one"
+            f"data.source.classes: two of {list(classes)} are one and the same {value_type.__name__}; keep one"
         )
     return index
 
@@ -128,10 +128,10 @@ def _label(value: Any, index: dict[str, int]) -> int:
         return -1
 
 
-def _as_named(name: str, like: Any) -> str:
-    if isinstance(like, bool | np.bool_) and name.lower() in ("true", "false", "0", "1"):
+def _as_named(name: str, value_type: type) -> str:
+    if value_type is bool and name.lower() in ("true", "false", "0", "1"):
         return "true" if name.lower() in ("true", "1") else "false"
-    if isinstance(like, float | int | np.number) and not isinstance(like, bool):
+    if value_type in (int, float):
         try:
             return class_name(int(name) if re.fullmatch(r"[+-]?[0-9]+", name) else float(name))
         except (ValueError, OverflowError):

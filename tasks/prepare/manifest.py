@@ -1,7 +1,7 @@
 """ShardManifest: what prepare hands on, and all that a reader may believe about shards."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import JsonValue
 
@@ -11,22 +11,42 @@ MANIFEST = "manifest.json"
 QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
 MAX_VOCABULARY = 1000  # categories with a place of their own in a model's input, the most frequent; others share one
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
+INT64 = range(-(2**63), 2**63)  # the numbers that a feature of int64 can hold
+
+Kind = Literal["tensor", "image", "text", "category", "number", "label", "id", "missing"]
+Dtype = Literal["uint8", "int64", "float32", "float64", "string"]
+Storage = Literal["raw_bytes", "int64_list", "float_list", "bytes_list"]
+
+_SCALAR_STORAGE: dict[Dtype, Storage] = {
+    "int64": "int64_list",
+    "float32": "float_list",
+    "float64": "raw_bytes",  # tf.train.Example has no list of them
+    "string": "bytes_list",
+}
 
 
 class Feature(Record):
     """One feature of an example as it is stored; `tasks.feed.preprocess` makes of it what a model sees."""
 
-    kind: Literal["tensor", "image", "text", "category", "number", "label", "id", "missing"]
+    kind: Kind
     """What it means. tensor: the model gets it as it is; image: an encoded JPEG or PNG; number: a scalar to normalise;
     missing: 1 where the value of another feature is missing, else 0."""
     shape: tuple[int | None, ...]
     """Without the batch; an image's is [None, None, channels]."""
-    dtype: Literal["uint8", "int64", "float32", "float64", "string"]
-    storage: Literal["raw_bytes", "int64_list", "float_list", "bytes_list"]
+    dtype: Dtype
+    storage: Storage
     """raw_bytes: one bytes value in C order, to be decoded with decode_raw; bytes_list: one bytes value as it is (an
     image or UTF-8); int64_list and float_list: as they are."""
     missing: str | None = None
     """The feature that marks where this one is missing (there it is 0 or empty); None: it never is."""
+
+    @classmethod
+    def of(
+        cls, kind: Kind, dtype: Dtype = "string", shape: tuple[int | None, ...] = (), *, missing: str | None = None
+    ) -> Self:
+        """Returns the feature in the storage of its kind and dtype: a tensor as raw bytes, all else in a list."""
+        storage = "raw_bytes" if kind == "tensor" else _SCALAR_STORAGE[dtype]
+        return cls(kind=kind, shape=shape, dtype=dtype, storage=storage, missing=missing)
 
 
 class BadExample(Record):

@@ -32,7 +32,7 @@ def feature_names(names: Sequence[str], what: str = "column") -> dict[str, str]:
 def rename_notes(names: Mapping[str, str], what: str = "column") -> tuple[str, ...]:
     """Returns a note on the names that `feature_names` has changed, if any."""
     renamed = [f"{name} is {feature}" for name, feature in names.items() if name != feature]
-    return (f"{what}s whose names a model's input cannot have: {', '.join(renamed)}",) if renamed else ()
+    return (f"{what}s renamed, because no model input can have such a name: {', '.join(renamed)}",) if renamed else ()
 
 
 def _feature_name(name: str) -> str:

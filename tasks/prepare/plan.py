@@ -34,9 +34,9 @@ def plan_shards(
 ) -> list[ShardPlan]:
     """Returns the shards that hold `num_examples` of `size_bytes` in all, each of about `target_bytes` at most.
 
-    `num_shards` takes the place of their size; otherwise there are a multiple of `multiple`, unless there are fewer
-    examples. Shards differ by at most one example, so that no worker waits for
-    another; none is empty. Raises ConfigError if there are fewer examples than `num_shards`.
+    Shards differ by at most one example, so that no worker waits for another; none is empty. `num_shards` is exact and
+    takes the place of their size; without it there are a multiple of `multiple`, unless there are fewer examples.
+    Raises ConfigError if there are fewer examples than `num_shards`.
     """
     if num_shards is None:
         num_shards = min(num_examples, math.ceil(size_bytes / target_bytes / multiple) * multiple)

@@ -25,7 +25,7 @@ from tasks.prepare.directory import (
 from tasks.prepare.manifest import MANIFEST, ShardManifest, Shards, Verification
 from tasks.prepare.open import open_source
 from tasks.prepare.scan import Scan, kept_scan, scan
-from tasks.prepare.threads import num_threads
+from tasks.prepare.threads import num_workers
 
 FORMAT_VERSION = 3  # to be raised by whoever changes the bytes that the same config and source give
 REUSED = "there already, nothing written"
@@ -51,7 +51,7 @@ def prepare(name: str, config: DataConfig, raw: RawData, workspace: Path) -> Sha
     directory, digest = _place(name, config, raw.digest, workspace)
     with lock(workspace / "data" / f".{digest}.lock"):
         try:
-            state = _make_whole(directory, _Asked(name, config, raw, workspace, digest))
+            state = _make_whole(directory, _Request(name, config, raw, workspace, digest))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -94,7 +94,7 @@ def _require(directory: Path) -> None:
         raise DataError(f"{directory}: no shards for this config; write them with `millstream prepare`")
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """What `prepare` was asked for."""
 
     name: str
@@ -105,27 +105,27 @@ class _Asked(NamedTuple):
     """Of the shards."""
 
 
-def _make_whole(directory: Path, asked: _Asked) -> str:
+def _make_whole(directory: Path, request: _Request) -> str:
     """Writes what the directory lacks, and returns in words what that was."""
     try:
         damaged = find_damages(directory)
     except DataError as error:
         if directory.parent.exists():  # somebody began to write: it is said why that is not enough
             logger.warning("%s; doing so now", error)
-        with _planned(directory, asked) as plan:
+        with _planned(directory, request) as plan:
             write_directory(directory, plan)
         return "written"
     if not damaged:
         return REUSED
     for file, damage in damaged.items():
         logger.warning("%s: %s; mending it now", directory / file, damage)
-    with _planned(directory, asked) as plan:
+    with _planned(directory, request) as plan:
         repair_directory(directory, plan, damaged)
     return f"{len(damaged)} file(s) mended"
 
 
 @contextmanager
-def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
+def _planned(directory: Path, request: _Request) -> Iterator[DirectoryPlan]:
     """Yields the plan of the directory; the examples lie encoded beside it, in a folder that goes with the block.
 
     If the block is interrupted or fails, the folder stays, so that the next process need not read the source again.
@@ -136,7 +136,7 @@ def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
         shutil.rmtree(folder, ignore_errors=True)  # a killed process's, or of no use any more
         folder.mkdir(parents=True)
         try:
-            scanned = _scan(folder, asked)
+            scanned = _scan(folder, request)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -144,7 +144,7 @@ def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
         logger.info("prepare: going on from the examples that an interrupted process read")
     try:
         plan = plan_directory(
-            asked.name, asked.config, scanned, data_digest=asked.digest, source_digest=asked.raw.digest
+            request.name, request.config, scanned, data_digest=request.digest, source_digest=request.raw.digest
         )
     except MillstreamError:  # mended in the config, which gives the shards another name
         shutil.rmtree(folder)
@@ -153,15 +153,15 @@ def _planned(directory: Path, asked: _Asked) -> Iterator[DirectoryPlan]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _scan(folder: Path, asked: _Asked) -> Scan:
-    config, raw = asked.config, asked.raw
-    before = _before_reading(raw, asked.workspace)
+def _scan(folder: Path, request: _Request) -> Scan:
+    config, raw = request.config, request.raw
+    before = _before_reading(raw, request.workspace)
     scanned = scan(
         open_source(config, raw),
         folder,
         seed=config.seed,
         max_bad_fraction=config.max_bad_fraction,
-        num_threads=num_threads(config),
+        num_threads=num_workers(config),
     )
     if before is not None:
         assert_unchanged(before)

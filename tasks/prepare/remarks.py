@@ -6,7 +6,7 @@ from tasks.prepare.wording import NUM_NAMED, count, some
 
 
 class Remarks:
-    """What befell the files or examples of a source."""
+    """What was found of the files or examples of a source, so far."""
 
     def __init__(self, noun: str) -> None:
         """`noun`: what is counted, such as file."""

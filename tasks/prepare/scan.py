@@ -26,6 +26,7 @@ from tasks.prepare.threads import in_order
 from tasks.progress import step_progress
 
 KEYS, SCALARS, FRAMES, ARRAYS, KEPT = "keys.parquet", "scalars.parquet", "frames", "arrays.npz", "kept.json"
+_KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Scan:
         arrays = {"labels": self.labels, "hashes": self.hashes, "starts": self.spool.starts}
         np.savez(self.folder / ARRAYS, allow_pickle=False, **arrays, **({} if split_by is None else {"by": split_by}))
         kept = _Kept(
-            boot=_boot(),
+            boot=_boot_id(),
             features=self.schema.features,
             inputs=self.schema.inputs,
             label_map=self.schema.label_map,
@@ -111,14 +112,14 @@ def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float, nu
 
 
 def kept_scan(folder: Path) -> Scan | None:
-    """Returns the scan that a process finished in this folder and did not come to use; None if there is none.
+    """Returns the scan that an interrupted process finished in this folder; None if there is none.
 
     It was not synced, so that it is trusted only until the machine is started anew.
     """
     if not (folder / KEPT).is_file():
         return None
     kept = _Kept.read(folder / KEPT)
-    if not kept.boot or kept.boot != _boot():
+    if not kept.boot or kept.boot != _boot_id():
         return None
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         by = arrays.get("by")
@@ -134,6 +135,18 @@ def kept_scan(folder: Path) -> Scan | None:
         )
 
 
+def read_with_progress(source: Source) -> Iterator[Batch]:
+    """Yields the batches of a source, and shows how far it has come."""
+    begun = time.monotonic()
+    num_examples = num_bad = 0
+    with step_progress("reading the source") as say:
+        for batch in source.read():
+            num_examples, num_bad = num_examples + len(batch.rows), num_bad + len(batch.bad)
+            rate = num_examples / max(time.monotonic() - begun, 1e-3)
+            say(f"{num_examples:,} examples, {rate:,.0f} a second" + (f", {num_bad:,} bad" if num_bad else ""))
+            yield batch
+
+
 class _Kept(Record):
     """What a scan is besides its arrays."""
 
@@ -146,7 +159,7 @@ class _Kept(Record):
     num_bad: int
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     """Returns what names this start of the machine; empty if it cannot be known."""
     file = Path("/proc/sys/kernel/random/boot_id")
     return file.read_text().strip() if file.exists() else ""
@@ -166,18 +179,3 @@ def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int) -> _Enc
     columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
     frames = list(encode_frames(columns, features)) if len(batch.rows) else []
     return _Encoded(batch, hash_keys(batch.keys, seed), frames, scalars_of(columns, features))
-
-
-def read_with_progress(source: Source) -> Iterator[Batch]:
-    """Yields the batches of a source, and shows how far it has come."""
-    begun = time.monotonic()
-    num_examples = num_bad = 0
-    with step_progress("reading the source") as say:
-        for batch in source.read():
-            num_examples, num_bad = num_examples + len(batch.rows), num_bad + len(batch.bad)
-            rate = num_examples / max(time.monotonic() - begun, 1e-3)
-            say(f"{num_examples:,} examples, {rate:,.0f} a second" + (f", {num_bad:,} bad" if num_bad else ""))
-            yield batch
-
-
-_KEYS_SCHEMA = pa.schema({"id": pa.int64(), "key": pa.string()})

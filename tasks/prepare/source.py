@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tasks.prepare.manifest import BadExample, Feature
 
 LABEL, ID = "label", "id"
-LABEL_FEATURE = Feature(kind="label", shape=(), dtype="int64", storage="int64_list")
-ID_FEATURE = Feature(kind="id", shape=(), dtype="int64", storage="int64_list")
+LABEL_FEATURE = Feature.of("label", "int64")
+ID_FEATURE = Feature.of("id", "int64")
 
 Column = NDArray[np.generic] | Sequence[bytes]
 """The values of one feature: [n, *shape] in its dtype; for bytes_list n bytes objects."""

@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.keys import hash_keys
+from tasks.prepare.wording import some
 from tasks.splits import (
     SPLITS,
     FileSplits,
     FractionSplits,
     GroupSplits,
-    NamedSplits,
     OfficialSplits,
     Splits,
     TimeSplits,
     is_whole_number,
+    microseconds_of,
 )
 
 LEFT_OUT = -1
@@ -48,7 +49,7 @@ def assign_splits(
         )
     match config:
         case FractionSplits():
-            splits = _by_fraction(labels, hashes, np.array(config.shares))
+            splits = stratify(labels, hashes, config.shares)
         case GroupSplits():
             assert isinstance(split_by, list)
             splits = _by_group(split_by, config.shares, seed)
@@ -61,13 +62,11 @@ def assign_splits(
     return splits, (*_left_out(splits, split_by), *_check(splits, labels, label_map, config.kind))
 
 
-def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDArray[np.float64]) -> NDArray[np.int8]:
+def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: Sequence[float]) -> NDArray[np.int8]:
     """Returns the part of each example, [n]: parts have their shares of the whole and of every class, give or take one.
 
-    A class of few examples has one in the first part, if a swap with one other class can bring it there.
-
-    Which examples of a class these are is decided by the order of the hashes, so that most stay where they are when
-    others come in.
+    A class of few examples has one in the first part, if a swap with one other class can bring it there. The order of
+    the hashes decides which examples of a class go where, so that most stay where they are when others come in.
     """
     classes, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
     table = _apportion_classes(counts, _apportion(len(labels), shares))
@@ -78,10 +77,17 @@ def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDAr
     return parts
 
 
-def _by_fraction(
-    labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: NDArray[np.float64]
-) -> NDArray[np.int8]:
-    return stratify(labels, hashes, shares)
+def parse_time(text: str) -> int:
+    """Returns a boundary as the times of a source are: microseconds since 1970 in UTC, or the whole number itself."""
+    if is_whole_number(text):
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"data.splits: {text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00 or a whole number"
+        ) from None
+    return microseconds_of(moment)
 
 
 def _by_group(groups: list[str], shares: Sequence[float], seed: int) -> NDArray[np.int8]:
@@ -115,30 +121,16 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
             )
     else:
         ordered = np.sort(times)
-        places = np.cumsum(_apportion(len(times), np.array(config.shares)))[:-1]
+        places = np.cumsum(_apportion(len(times), config.shares))[:-1]
         bounds = ordered[np.minimum(places, len(ordered) - 1)].tolist()
     return np.searchsorted(bounds, times, side="right").astype(np.int8)
-
-
-def parse_time(text: str) -> int:
-    """Returns a boundary as the times of a source are: microseconds since 1970 in UTC, or the whole number itself."""
-    if is_whole_number(text):
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"data.splits: {text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00 or a whole number"
-        ) from None
-    since = moment.replace(tzinfo=moment.tzinfo or datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return since // datetime.timedelta(microseconds=1)
 
 
 def _by_name(
     config: OfficialSplits | FileSplits, names: list[str], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
 ) -> NDArray[np.int8]:
     kinds, kind_of = np.unique(np.array(names, object), return_inverse=True)
-    wanted = {split: value for split in SPLITS if isinstance(value := getattr(config, split), str)}
+    wanted = config.names()
     split_of_kind = np.full(len(kinds), LEFT_OUT, np.int8)
     for place, kind in enumerate(kinds):
         takes = [split for split, name in wanted.items() if _is(config, kind, name)]
@@ -150,10 +142,10 @@ def _by_name(
             split_of_kind[place] = SPLITS.index(takes[0])
     for split, name in wanted.items():
         if not (split_of_kind == SPLITS.index(split)).any():
-            shown = ", ".join(map(str, kinds[:10]))
-            raise ConfigError(f"data.splits.{split}={name}: the source has no such {_noun(config)}; it has {shown}")
-    splits = split_of_kind[kind_of]
-    return _carve(config, splits, labels, hashes)
+            raise ConfigError(
+                f"data.splits.{split}={name}: the source has no such {_noun(config)}; it has {some(kinds.tolist())}"
+            )
+    return _take_shares(config, split_of_kind[kind_of], labels, hashes)
 
 
 def _is(config: OfficialSplits | FileSplits, kind: str, name: str) -> bool:
@@ -164,14 +156,14 @@ def _noun(config: OfficialSplits | FileSplits) -> str:
     return "split" if isinstance(config, OfficialSplits) else "file"
 
 
-def _carve(
-    config: NamedSplits, splits: NDArray[np.int8], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
+def _take_shares(
+    config: OfficialSplits | FileSplits, splits: NDArray[np.int8], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
 ) -> NDArray[np.int8]:
     """Returns the splits with the shares that are given as numbers taken out of train."""
-    shares = [share if isinstance(share, float) else 0.0 for share in (config.validation, config.test)]
+    shares = config.shares_of_train()
     (rows,) = np.nonzero(splits == TRAIN)
     splits = splits.copy()
-    splits[rows] = stratify(labels[rows], hashes[rows], np.array([1 - sum(shares), *shares]))
+    splits[rows] = stratify(labels[rows], hashes[rows], (1 - sum(shares), *shares))
     return splits
 
 
@@ -181,8 +173,7 @@ def _left_out(splits: NDArray[np.int8], split_by: SplitBy) -> tuple[str, ...]:
         return ()
     assert isinstance(split_by, list)
     names = sorted({split_by[row] for row in rows})
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return (f"{len(rows)} examples are in no split: those of {', '.join(names[:10])}{more}",)
+    return (f"{len(rows)} examples are in no split: those of {some(names)}",)
 
 
 def _check(splits: NDArray[np.int8], labels: NDArray[np.int64], label_map: Sequence[str], kind: str) -> tuple[str, ...]:
@@ -196,19 +187,18 @@ def _check(splits: NDArray[np.int8], labels: NDArray[np.int64], label_map: Seque
         lacking = [name for name, count in zip(label_map, counts, strict=True) if not count]
         if not lacking:
             continue
-        shown = ", ".join(lacking[:10]) + (f" and {len(lacking) - 10} more" if len(lacking) > 10 else "")
         if index == TRAIN:
             raise DataError(
-                f"data.splits.kind={kind}: train would hold no example of class {shown}, which cannot be learned so; "
-                "give more examples of it, leave the class out or split in another way"
+                f"data.splits.kind={kind}: train would hold no example of class {some(lacking)}, so that no model "
+                "could learn it; give more examples of it, leave the class out or split in another way"
             )
-        notes.append(f"{split} holds no example of class {shown}")
+        notes.append(f"{split} holds no example of class {some(lacking)}")
     return tuple(notes)
 
 
-def _apportion(total: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+def _apportion(total: int, shares: Sequence[float]) -> NDArray[np.int64]:
     """Returns whole numbers that add up to `total`, by largest remainder."""
-    exact = total * shares
+    exact = total * np.array(shares)
     sizes = np.floor(exact).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: total - sizes.sum()]] += 1
     return sizes

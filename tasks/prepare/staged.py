@@ -33,13 +33,13 @@ from tasks.prepare.names import feature_names, rename_notes
 from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
 from tasks.prepare.table.columns import convert
-from tasks.prepare.threads import num_threads
+from tasks.prepare.threads import num_workers
 from tasks.sources import ArraySource, ImageFolderSource, TfdsSource
-from tasks.splits import SPLITS, GroupSplits, OfficialSplits, TimeSplits
+from tasks.splits import GroupSplits, OfficialSplits, TimeSplits
 
 _UNSPLIT = "examples"  # stands in keys and messages for the split of a source that has none
-_LIKE = {"string": "", "int64": 0, "float64": 0.0, "bool": True}
-"""What stands for the values of a target."""
+_TYPES = {"string": str, "class": str, "int64": int, "float64": float, "bool": bool}
+"""Of the values of a target."""
 
 
 def open_staged(config: DataConfig, directory: Path) -> Source:
@@ -59,13 +59,13 @@ class _Staged:
 
     def __init__(self, config: DataConfig, directory: Path) -> None:
         assert isinstance(config.source, ArraySource | TfdsSource), config.source.kind
-        self._directory, self._num_workers = directory, num_threads(config)
+        self._directory, self._num_workers = directory, num_workers(config)
         self._source, self._splits = config.source, config.splits
         self._staged = StagedSchema.read(directory / SCHEMA)
         self._wanted = _wanted_splits(config, self._staged)
         self._names = feature_names(list(self._staged.features), "input")
         classes = self._classes()
-        self._label_index = label_index(classes, like=_LIKE.get(self._staged.target, ""))
+        self._label_index = label_index(classes, _TYPES[self._staged.target])
         self.schema = SourceSchema(
             features={self._names[name]: feature for name, feature in self._staged.features.items()},
             inputs=tuple(self._names.values()),
@@ -136,7 +136,7 @@ class _Staged:
         for name, feature in self._staged.features.items():
             # What stands in a bad row is never looked at, but has to be of the right size.
             if feature.kind == "image":
-                columns[name] = self._images(name, table[name], faults, keys=keys, workers=workers, found=remarks)
+                columns[name] = self._images(name, table[name], faults, keys=keys, workers=workers, remarks=remarks)
             else:
                 columns[name], wrong = _read_column(table[name], feature)
                 faults.add(name, wrong)
@@ -190,7 +190,7 @@ class _Staged:
         *,
         keys: list[str],
         workers: ImageWorkers,
-        found: Remarks,
+        remarks: Remarks,
     ) -> list[bytes]:
         """Returns the images as they are stored; empty where a row is bad."""
         channels = self._staged.features[name].shape[-1]
@@ -206,7 +206,7 @@ class _Staged:
             else:
                 images[row] = image.data
                 for remark in image.remarks:
-                    found.add(remark, keys[row])
+                    remarks.add(remark, keys[row])
         return images
 
 
@@ -214,7 +214,7 @@ def _wanted_splits(config: DataConfig, staged: StagedSchema) -> list[str] | None
     """Returns the names of the official splits that are read; None: all examples are."""
     if not isinstance(config.splits, OfficialSplits):
         return None
-    named = {split: name for split in SPLITS if isinstance(name := getattr(config.splits, split), str)}
+    named = config.splits.names()
     if not staged.splits:
         raise ConfigError(
             f"data.splits.kind=official: {staged.name} has no official splits; use fraction, or let a reader of yours "

@@ -18,8 +18,8 @@ from tasks.prepare.source import Column
 MAX_CATEGORIES = 100_000
 """More different values than this are no categories, but text or the names of rows."""
 
+_KINDS = {"number", "category", "missing"}
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "string": pa.binary()}
-
 
 READ_BUFFER_BYTES = 64 * 1024
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -30,10 +30,9 @@ Scalars = dict[str, pa.Array]
 
 def scalar_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
     """Returns the features that statistics are made of; an image stands there by its height and width in pixels."""
-    size = Feature(kind="number", shape=(), dtype="int64", storage="int64_list")
-    scalars = {name: feature for name, feature in features.items() if feature.kind in {"number", "category", "missing"}}
-    images = [name for name, feature in features.items() if feature.kind == "image"]
-    return scalars | {f"{name}.{side}": size for name in images for side in ("height", "width")}
+    size = Feature.of("number", "int64")
+    scalars = {name: feature for name, feature in features.items() if feature.kind in _KINDS}
+    return scalars | {f"{name}.{side}": size for name in _images(features) for side in ("height", "width")}
 
 
 def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Scalars:
@@ -41,9 +40,9 @@ def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -
     scalars = {
         name: pa.array(columns[name], _TYPES[feature.dtype])
         for name, feature in features.items()
-        if feature.kind in {"number", "category", "missing"}
+        if feature.kind in _KINDS
     }
-    for name in [name for name, feature in features.items() if feature.kind == "image"]:
+    for name in _images(features):
         sizes = np.array([_size(encoded) for encoded in columns[name]], np.int64).reshape(-1, 2)
         scalars |= {f"{name}.width": pa.array(sizes[:, 0]), f"{name}.height": pa.array(sizes[:, 1])}
     return scalars
@@ -146,6 +145,10 @@ def _batches(
         for batch in file.iter_batches(columns=names):
             yield dict(zip(batch.schema.names, batch.columns, strict=True)), chosen[start : start + batch.num_rows]
             start += batch.num_rows
+
+
+def _images(features: Mapping[str, Feature]) -> list[str]:
+    return [name for name, feature in features.items() if feature.kind == "image"]
 
 
 def _size(encoded: bytes) -> tuple[int, int]:

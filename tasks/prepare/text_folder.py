@@ -66,8 +66,7 @@ class _TextFolder:
 
     def __init__(self, source: TextFolderSource, directory: Path, plan: FolderPlan) -> None:
         self._source, self._directory, self._plan = source, directory, plan
-        feature = Feature(kind="text", shape=(), dtype="string", storage="bytes_list")
-        self.schema = SourceSchema({NAME: feature}, (NAME,), plan.label_map)
+        self.schema = SourceSchema({NAME: Feature.of("text")}, (NAME,), plan.label_map)
         self.notes = plan.notes
 
     def read(self) -> Iterator[Batch]:

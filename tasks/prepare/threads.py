@@ -12,8 +12,8 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def num_threads(config: DataConfig) -> int:
-    """Returns how many threads `data.num_workers` means on this machine."""
+def num_workers(config: DataConfig) -> int:
+    """Returns how many threads or processes `data.num_workers` means on this machine."""
     return len(os.sched_getaffinity(0)) if config.num_workers == "auto" else config.num_workers
 
 

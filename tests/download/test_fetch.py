@@ -258,7 +258,7 @@ def test_password_goes_to_no_other_host(server: Server, tmp_path: Path) -> None:
     assert ["Authorization" in asked for asked in server.requests] == [True, False]
 
 
-def test_netrc_that_is_none_is_refused_without_what_it_says(
+def test_invalid_netrc_is_refused_without_repeating_its_content(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "netrc").write_text("\npassword geheim\n")

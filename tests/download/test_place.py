@@ -44,7 +44,7 @@ def test_relative_paths_and_home_are_understood(root: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("path", ["gone.csv", "gone/*.csv", "y=1/gone/x"])
 def test_path_that_is_not_there_is_named(root: Path, path: str) -> None:
-    with pytest.raises(DataError, match=rf"data\.source\.path={root}/.*gone.* is not there"):
+    with pytest.raises(DataError, match=rf"data\.source\.path={root}/.*gone.*: there is no "):
         locate(f"{root}/{path}")
 
 

@@ -138,6 +138,7 @@ _of_kind: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
 }
 _ANY_FIELD = [path for path in fields_of(DataConfig) if path not in {"source.path", "num_workers"}]
+_MOST = {"source.short_side": 20, "source.max_pixels": 10**6}
 
 
 @st.composite

@@ -101,7 +101,7 @@ def test_cmyk_of_jpeg_inverted_by_adobe_and_of_tiff_gives_the_same_colours() -> 
 def test_a_jpeg_in_rgb_has_its_own_colours() -> None:
     data = file_of(PHOTO, "JPEG", keep_rgb=True, quality=100)
     assert np.abs(pixels_of(data).astype(int) - PHOTO).max() <= 3
-    assert stored(data).remarks == ("of JPEG in RGB: stored anew, as PNG without loss",)
+    assert stored(data).remarks == ("of JPEG in RGB: re-encoded as lossless PNG",)
 
 
 def test_transparency_is_put_on_white_and_said() -> None:
@@ -110,7 +110,7 @@ def test_transparency_is_put_on_white_and_said() -> None:
     assert np.asarray(Image.open(io.BytesIO(image.data))).tolist() == [[[10, 20, 30], [255] * 3, [204] * 3]]
     assert image.remarks == (
         "with transparency: put on white",
-        "of PNG with transparency: stored anew, as PNG without loss",
+        "of PNG with transparency: re-encoded as lossless PNG",
     )
     palette = Image.fromarray(np.array([[0, 1]], np.uint8), "P")
     palette.putpalette([9, 9, 9, 7, 7, 7])
@@ -145,9 +145,9 @@ def test_every_mode_of_a_tiff_becomes_rgb_or_a_reason(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "bits"), [("I", 32), ("F", 32)])
-def test_pixels_without_a_white_are_refused(mode: str, bits: int) -> None:
+def test_pixels_of_unknown_range_are_refused(mode: str, bits: int) -> None:
     assert reason(file_of(Image.new(mode, (4, 4), 1), "TIFF")) == (
-        f"has pixels of {bits} bits (mode {mode}), for which no value is white"
+        f"has pixels of {bits} bits (mode {mode}), of which nothing says which value is white"
     )
 
 
@@ -272,7 +272,7 @@ def test_the_quality_of_jpeg_is_as_asked_and_the_bytes_repeat() -> None:
     assert large.data == file_of(PHOTO, "JPEG", quality=95)
 
 
-def test_nothing_of_the_file_but_its_pixels_is_stored_anew() -> None:
+def test_re_encoding_keeps_nothing_but_the_pixels() -> None:
     exif = Image.Exif()
     exif[0x010F] = "Camera"
     data = file_of(PHOTO, "WEBP", lossless=True, exif=exif, icc_profile=b"profile" * 20)

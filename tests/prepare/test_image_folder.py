@@ -84,7 +84,7 @@ def test_images_are_kept_and_whatever_is_not_is_counted_and_named(pets: Path) ->
         ("dog/13.JPG", "is empty"),
         ("dog/14.txt", "is no image that can be read (text)"),
     ]
-    assert source.notes == ("1 file of format GIF: stored anew, as PNG without loss (dog/12.gif)",)
+    assert source.notes == ("1 file of format GIF: re-encoded as lossless PNG (dog/12.gif)",)
     assert next(iter(source.read())).rows.tolist() == batch.rows.tolist()
     assert len(source.notes) == 1  # of a second reading, not of both
 
@@ -168,7 +168,7 @@ def test_a_worker_that_dies_of_an_image_is_an_error_that_names_it(tmp_path: Path
             worker.prepare("fatal.jpg", tmp_path / "fatal.jpg", source)
 
 
-def test_a_reading_that_is_given_up_leaves_no_worker(tmp_path: Path) -> None:
+def test_a_reading_that_is_broken_off_leaves_no_worker(tmp_path: Path) -> None:
     write(tmp_path, {f"{row}.jpg": picture() for row in range(40)})
     images = [(str(row), tmp_path / f"{row}.jpg") for row in range(40)]
     with ImageWorkers(2) as workers:

@@ -73,7 +73,7 @@ def test_a_jpeg_of_rare_subsampling_is_read() -> None:
         assert (pixels_of(bytes(data), store="png", **fields) == 128).all()
 
 
-def test_what_libjpeg_only_wonders_about_makes_no_jpeg_bad() -> None:
+def test_a_warning_of_libjpeg_that_costs_no_pixel_makes_no_jpeg_bad() -> None:
     data = bytearray(file_of(PHOTO, "JPEG"))
     data[data.index(b"JFIF") + 5] = 9  # its revision
     assert stored(bytes(data)) == StoredImage(bytes(data), ())

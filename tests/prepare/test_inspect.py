@@ -30,7 +30,7 @@ def _inspected(config: Config, workspace: Path) -> Inspection:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_it_tells_what_prepare_then_does_and_writes_nothing(tmp_path: Path, name: str) -> None:
+def test_inspecting_tells_what_prepare_then_does_and_writes_nothing(tmp_path: Path, name: str) -> None:
     folder, workspace = tmp_path / "data", tmp_path / "workspace"
     folder.mkdir()
     SOURCES[name].write(folder)
@@ -137,7 +137,7 @@ def test_the_command_prints_it_and_fails_where_prepare_would(
     config = _table(tmp_path, BAD_ROWS)
     refused = command(config)
     assert refused.returncode == 1
-    assert "examples      36, 12 that cannot be used" in refused.stdout
+    assert "examples       36, and 12 bad ones" in refused.stdout
     assert "bad: a.csv, row 5, column n is 'x', not a whole number" in refused.stderr
     assert "prepare would refuse it: data.max_bad_fraction=0: 12 of 48 examples" in refused.stderr
     good = command(config, "data.max_bad_fraction=0.3", "--json")

@@ -55,7 +55,7 @@ def test_classes_and_files_have_one_order_unless_they_are_numbers_with_a_minus(n
 def test_labels_from_1_to_n_become_0_to_n_minus_1() -> None:
     classes = label_map([3, 1, 2], "y")
     assert classes == ("1", "2", "3")
-    labels = labels_of(np.array([1, 3, 2, 9]), label_index(classes, like=0))
+    labels = labels_of(np.array([1, 3, 2, 9]), label_index(classes, int))
     assert labels.tolist() == [0, 2, 1, -1]
 
 
@@ -66,9 +66,9 @@ def test_truth_values_and_texts_keep_apart_what_python_takes_for_equal() -> None
 
 
 def test_given_classes_are_found_whatever_their_spelling_of_a_number() -> None:
-    assert label_index(["1.0", "2"], like=0.0) == {"1": 0, "2": 1}
-    assert label_index(["False", "True"], like=True) == {"false": 0, "true": 1}
-    assert label_index(["1.0", "2"], like="") == {"1.0": 0, "2": 1}
+    assert label_index(["1.0", "2"], float) == {"1": 0, "2": 1}
+    assert label_index(["False", "True"], bool) == {"false": 0, "true": 1}
+    assert label_index(["1.0", "2"], str) == {"1.0": 0, "2": 1}
 
 
 def test_numbers_to_predict_are_no_classes() -> None:

@@ -8,7 +8,7 @@ from tasks.errors import ConfigError
 from tasks.prepare.names import feature_names
 
 
-def test_names_of_features_will_do_for_keras_and_signatures() -> None:
+def test_feature_names_are_valid_for_keras_and_signatures() -> None:
     names = ["a_b", "petal length (cm)", "größe", "中", "2nd", "class", "_y", "-"]
     assert list(feature_names(names[:6]).values()) == [
         "a_b",

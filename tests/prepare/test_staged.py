@@ -114,7 +114,7 @@ def test_official_splits_that_are_not_wanted_are_left_out_with_a_note(staged):
     assert (batch.rows.tolist(), list(batch.split_by)) == ([0, 2, 3], ["train", "test", "train"])
 
 
-def test_official_splits_are_mixed_where_others_are_asked_for_and_a_note_says_so(staged):
+def test_official_splits_are_mixed_where_other_splits_are_asked_for_and_a_note_says_so(staged):
     source = staged(SPLIT_ROWS, {"x": NUMBERS}, official=OFFICIAL)
     assert source.notes == ("the official splits train, extra, test are mixed, for data.splits.kind is not official",)
     (batch,) = source.read()
@@ -158,7 +158,7 @@ def files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_an_image_becomes_what_it_becomes_in_a_folder(staged, tmp_path, channels):
+def test_an_image_is_stored_as_one_of_an_image_folder(staged, tmp_path, channels):
     most = {"max_pixels": 48 * 64}
     folder = tmp_path / "folder"
     for name, data in files().items():
@@ -196,7 +196,9 @@ def test_images_keep_their_order_over_row_groups(staged):
 def test_names_that_no_feature_can_have_are_changed_and_said(staged):
     source = staged([{TARGET: 1, "petal length (cm)": 2, "x": 3}], {"petal length (cm)": NUMBERS, "x": NUMBERS})
     assert source.schema.inputs == ("petal_length_cm", "x")
-    assert source.notes == ("inputs whose names a model's input cannot have: petal length (cm) is petal_length_cm",)
+    assert source.notes == (
+        "inputs renamed, because no model input can have such a name: petal length (cm) is petal_length_cm",
+    )
     (batch,) = source.read()
     assert (batch.columns["petal_length_cm"].tolist(), batch.columns["x"].tolist()) == ([2], [3])
 

@@ -72,7 +72,7 @@ def test_a_byte_order_mark_is_left_out_and_said(tmp_path: Path) -> None:
         (b"", "utf-8", "is empty"),
     ],
 )
-def test_what_is_no_text_is_bad_with_its_place(data: bytes, encoding: str, reason: str) -> None:
+def test_a_file_that_is_no_text_is_bad_and_its_place_is_named(data: bytes, encoding: str, reason: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the whole text is compared
         decode_text(data, encoding)
     assert str(error.value) == reason

@@ -38,7 +38,7 @@ def test_compressed_file_is_read_by_tensorflow_and_its_bytes_are_repeatable(
     assert shard.record_bytes == sum(len(record) + 16 for record in RECORDS)
 
 
-def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
+def test_counts_sizes_and_digest_are_those_of_the_file(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "shard", CHUNKS)
     assert (shard.file, shard.num_examples) == ("shard", len(RECORDS))
     assert shard.size_bytes == (tmp_path / "shard").stat().st_size

@@ -11,7 +11,8 @@ import pyarrow.types as is_
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.table.literals import FLOATS, INT64, NOT_FINITE, OVER_INT64, parse
+from tasks.prepare.manifest import INT64, Dtype
+from tasks.prepare.table.literals import FLOATS, NOT_FINITE, OVER_INT64, parse
 from tasks.prepare.table.values import Mask, Values, as_mask, nulls, reasons
 from tasks.prepare.wording import shown
 from tasks.sources import ColumnType
@@ -26,7 +27,7 @@ class Form:
     """What a column becomes; a column has the same form in all files of a table."""
 
     meaning: Meaning
-    dtype: Literal["uint8", "int64", "float32", "float64", "string"]
+    dtype: Dtype
     """Of the feature."""
     shape: tuple[int, ...] | None = ()
     """Of a value; None: a list whose length is the one that most rows have."""
@@ -139,7 +140,7 @@ def _is_tensor(type: pa.DataType) -> bool:
     )
 
 
-def _element(type: pa.DataType) -> Literal["uint8", "int64", "float32", "float64"]:
+def _element(type: pa.DataType) -> Dtype:
     value = type.value_type
     if is_.is_uint8(value) or is_.is_boolean(value):
         return "uint8"

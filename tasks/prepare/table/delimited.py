@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.manifest import BadExample
-from tasks.prepare.table.literals import Tally
+from tasks.prepare.table.literals import TypeInference
 from tasks.prepare.table.rows import Rows
 from tasks.prepare.table.values import as_mask
 from tasks.prepare.wording import shown
@@ -43,14 +43,14 @@ class DelimitedFiles:
         self.notes = tuple(f"column {index} has no name in the header and was left out" for index in sorted(nameless))
 
     def infer(self, names: Sequence[str]) -> dict[str, ColumnType]:
-        """Returns the narrowest type of each column over all rows of all files; raises ConfigError as `Tally.type`."""
-        tallies = {name: Tally(self._source.decimal_point) for name in names}
+        """Returns the narrowest type of each column over all rows of all files; raises ConfigError if none will do."""
+        inferences = {name: TypeInference(self._source.decimal_point) for name in names}
         for file in self._headers:
             for rows in self.read(file, names):
-                for name, tally in tallies.items():
+                for name, inference in inferences.items():
                     texts = rows.columns[name]
-                    tally.add(texts, _Place(file, texts, rows))
-        return {name: tally.type(name) for name, tally in tallies.items()}
+                    inference.add(texts, _Place(file, texts, rows))
+        return {name: inference.type(name) for name, inference in inferences.items()}
 
     def read(self, file: str, names: Sequence[str]) -> Iterator[Rows]:
         """Yields all rows of a file with the columns `names` as text, null where it is one of the null tokens.

@@ -14,13 +14,13 @@ from tasks.errors import ConfigError
 from tasks.prepare.labels import MAX_CLASSES
 from tasks.prepare.table.columns import lengths_of
 from tasks.prepare.table.rows import Rows, TableFiles
-from tasks.prepare.table.usage import Usage, empty
+from tasks.prepare.table.usage import Usage, why_empty
 from tasks.prepare.table.values import Values, nulls
 
 
 @dataclass
 class Facts:
-    """What one look at all rows has found."""
+    """What a look at all rows has found."""
 
     num_rows: int = 0
     """Good and bad ones, of the files that had to be looked at."""
@@ -41,13 +41,13 @@ def find_facts(
 
     Raises ConfigError if an input has no value in any row, or if most lists of a column are not of one length.
     """
-    look = _Look(inputs, target, id, missing)
+    survey = _Survey(inputs, target, id, missing)
     for file in files.types:
-        if not (names := look.open_names()):
+        if not (names := survey.unsettled_columns()):
             break
         for rows in files.read(file, names):
-            look.at(rows)
-    return look.facts()
+            survey.add(rows)
+    return survey.facts()
 
 
 def texts_of(values: Values) -> list[str]:
@@ -59,8 +59,8 @@ def texts_of(values: Values) -> list[str]:
     ]
 
 
-class _Look:
-    """What is known so far, and what is still open."""
+class _Survey:
+    """The facts of the rows so far, and which columns may still tell more."""
 
     def __init__(self, inputs: Sequence[Usage], target: Usage | None, id: Usage | None, missing: bool) -> None:
         self._inputs, self._target, self._id, self._missing = inputs, target, id, missing
@@ -70,17 +70,17 @@ class _Look:
         self._ids: list[NDArray[np.int64]] = []
         self._facts = Facts()
 
-    def open_names(self) -> list[str]:
-        """Returns the columns that another look can tell more of."""
-        usages = [*(usage for usage in self._inputs if self._is_open(usage)), self._target, self._id]
+    def unsettled_columns(self) -> list[str]:
+        """Returns the columns of which more rows can tell more."""
+        usages = [*(usage for usage in self._inputs if self._is_unsettled(usage)), self._target, self._id]
         return list(dict.fromkeys(usage.name for usage in usages if usage is not None))
 
-    def at(self, rows: Rows) -> None:
+    def add(self, rows: Rows) -> None:
         self._facts.num_rows += len(rows.numbers) + len(rows.bad)
         for name, counts in self._lengths.items():
             counted = pc.value_counts(lengths_of(rows.columns[name]).drop_null())
             counts.update(dict(zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)))
-        for usage in filter(self._is_open, self._inputs):
+        for usage in filter(self._is_unsettled, self._inputs):
             array = rows.columns[usage.name]
             gaps = nulls(array) if usage.name in self._lengths else usage.convert(array).missing
             if gaps.any():
@@ -99,13 +99,13 @@ class _Look:
         if self._facts.num_rows:
             for usage in self._inputs:
                 if usage.name not in self._valued:
-                    raise ConfigError(empty(usage.name))
-            self._facts.lengths = {name: _usual(name, counts) for name, counts in self._lengths.items()}
+                    raise ConfigError(why_empty(usage.name))
+            self._facts.lengths = {name: _usual_length(name, counts) for name, counts in self._lengths.items()}
         hashes, counts = np.unique(np.concatenate([np.array([], np.int64), *self._ids]), return_counts=True)
         self._facts.repeated = frozenset(hashes[counts > 1].tolist())
         return self._facts
 
-    def _is_open(self, usage: Usage) -> bool:
+    def _is_unsettled(self, usage: Usage) -> bool:
         return (
             usage.name in self._lengths
             or usage.name not in self._valued
@@ -123,13 +123,13 @@ def _different(values: Values, meaning: str) -> set[Any]:
     return {bool(value) for value in found} if meaning == "bool" else set(found)
 
 
-def _usual(name: str, counts: Counter[int]) -> int:
+def _usual_length(name: str, counts: Counter[int]) -> int:
     if not counts:
-        raise ConfigError(empty(name))
+        raise ConfigError(why_empty(name))
     length, count = max(counts.items(), key=lambda item: (item[1], item[0]))
     if count * 2 <= counts.total() or length == 0:
         raise ConfigError(
             f"data.source: column {name!r} holds lists of {len(counts)} different lengths from {min(counts)} to "
-            f"{max(counts)}, most often {length}, but a tensor has one; leave it out with columns"
+            f"{max(counts)}, most often {length}, but a tensor has one; leave it out with data.source.columns"
         )
     return length

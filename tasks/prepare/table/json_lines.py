@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.manifest import BadExample
-from tasks.prepare.table.literals import INT64
+from tasks.prepare.manifest import INT64, BadExample
 from tasks.prepare.table.rows import Rows
 from tasks.prepare.wording import shown
 from tasks.sources import ColumnType, TableSource
@@ -165,13 +164,17 @@ class _Found:
         if len(kinds) > 1 and kinds != _NUMBERS:
             places = " and ".join(self.kinds[kind] for kind in sorted(kinds))
             fix = (
-                "leave it out with columns"
+                "leave it out with data.source.columns"
                 if kinds & {"list", "dict"}
-                else f"set types: {{{name}: string}}, or another"
+                else f"set data.source.types={{{name}: string}}, or another type"
             )
             raise ConfigError(f"data.source: column {name!r} holds values of different types: {places}; {fix}")
         if loss := self._loss(elements if kinds == {"list"} else kinds):
-            fix = "leave it out with columns" if "list" in kinds else "set its type in types to string or float64"
+            fix = (
+                "leave it out with data.source.columns"
+                if "list" in kinds
+                else f"set data.source.types={{{name}: string}} or float64"
+            )
             raise ConfigError(
                 f"data.source: column {name!r} holds {loss}, which no number here can hold exactly; {fix}"
             )

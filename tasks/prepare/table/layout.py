@@ -9,7 +9,7 @@ import pyarrow as pa
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.labels import label_index, label_map
-from tasks.prepare.manifest import Feature
+from tasks.prepare.manifest import Feature, Kind
 from tasks.prepare.names import MARK, feature_names, rename_notes
 from tasks.prepare.source import SourceSchema
 from tasks.prepare.table.columnar import ColumnarFiles
@@ -20,7 +20,7 @@ from tasks.prepare.table.json_lines import JsonLinesFiles
 from tasks.prepare.table.partitions import Partitioned
 from tasks.prepare.table.roles import assign_roles
 from tasks.prepare.table.rows import TableFiles
-from tasks.prepare.table.usage import Usage, use
+from tasks.prepare.table.usage import Usage, usage_of
 from tasks.sources import ColumnType, TableSource
 from tasks.splits import TimeSplits, is_whole_number
 
@@ -31,9 +31,8 @@ _FORMATS = {
     "arrow": ("arrow", "feather", "ipc"),
 }
 _PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
-_STORAGE = {"int64": "int64_list", "float32": "float_list", "float64": "raw_bytes", "string": "bytes_list"}
-_LIKE = {"text": "", "int": 0, "float": 0.0, "bool": True}
-"""What stands for the values of a target."""
+_TYPES = {"text": str, "int": int, "float": float, "bool": bool, "list": str}
+"""Of the values of a target, by the meaning of its column; a list is one-hot, its classes are names."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,11 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
     classes = _classes(target, facts, source)
     return Layout(
         schema=SourceSchema(_features(inputs, names, facts, source), tuple(names.values()), classes),
-        notes=(*table.notes, *_notes(inputs, names, facts, inferred)),
+        notes=(*table.notes, *_notes(inputs, names, facts, inferred, source)),
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
-        label_index=label_index(classes, like=_LIKE.get(target.form.meaning, "")),
+        label_index=label_index(classes, _TYPES[target.form.meaning]),
         id=id,
         split=split,
         repeated=facts.repeated,
@@ -104,13 +103,13 @@ def _open(directory: Path, files: Sequence[str], source: TableSource) -> TableFi
         if format is None:
             raise ConfigError(
                 f"data.source: {directory / file} has no ending of Parquet, CSV, JSON lines or Arrow "
-                f"({', '.join('.' + ending for endings in _FORMATS.values() for ending in endings)}); set format, or "
-                f"choose the files with a glob in path"
+                f"({', '.join('.' + ending for endings in _FORMATS.values() for ending in endings)}); set "
+                f"data.source.format, or choose the files with a glob in data.source.path"
             )
         if format != formats[files[0]]:
             raise ConfigError(
                 f"data.source: {files[0]} is {formats[files[0]]} but {file} is {format}; choose files of one format "
-                f"with a glob in path"
+                f"with a glob in data.source.path"
             )
     match formats[files[0]]:
         case "csv":
@@ -135,26 +134,27 @@ def _format(file: str) -> str | None:
 
 
 def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
-    usage = use(name, table.types, wanted, source.decimal_point)
+    usage = usage_of(name, table.types, wanted, source.decimal_point)
     if name in source.text and usage.form.meaning != "text":
         raise ConfigError(
-            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set types: {{{name}: string}}"
+            f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set "
+            f"data.source.types={{{name}: string}}"
         )
     return usage
 
 
 def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
-    usage = use(name, table.types, wanted, source.decimal_point)
-    if usage.form.meaning not in (*_LIKE, "list") or usage.form.shape not in ((), None):
+    usage = usage_of(name, table.types, wanted, source.decimal_point)
+    if usage.form.meaning not in _TYPES or usage.form.shape not in ((), None):
         raise ConfigError(
             f"data.source.target: {name!r} is {wanted or usage.type}, which names no class; choose another column, or, "
-            f"if each of its values is a class, set types: {{{name}: string}}"
+            f"if each of its values is a class, set data.source.types={{{name}: string}}"
         )
     return usage
 
 
 def _text(name: str, table: TableFiles, source: TableSource) -> Usage:
-    return use(name, table.types, source.types.get(name, "string"), source.decimal_point)
+    return usage_of(name, table.types, source.types.get(name, "string"), source.decimal_point)
 
 
 def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits: TimeSplits, point: str) -> Usage:
@@ -162,7 +162,7 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         # A text that is no time makes a bad row, wherever it stands.
         return "timestamp" if is_text(type) and wanted.get(name) in (None, "string") else wanted.get(name)
 
-    usage = use(name, table.types, as_time, point)
+    usage = usage_of(name, table.types, as_time, point)
     if usage.form.meaning in ("text", "bool", "list"):
         raise ConfigError(
             f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"
@@ -172,8 +172,8 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
         if bound is not None and is_whole_number(bound) == is_date:
             raise ConfigError(
                 f"data.splits.{field}={bound}: {name!r} is {usage.wanted or usage.type}, which is compared with "
-                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set data.source.types: "
-                f"{{{name}: {'int64' if is_date else 'timestamp'}}}"
+                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set "
+                f"data.source.types={{{name}: {'int64' if is_date else 'timestamp'}}}"
             )
     return usage
 
@@ -185,25 +185,28 @@ def _features(
     for usage in inputs:
         name, form = names[usage.name], usage.form
         marked = source.missing == "keep" and usage.name in facts.missing
-        kind = {"list": "tensor", "text": "text" if usage.name in source.text else "category"}.get(
-            form.meaning, "number"
-        )
-        features[name] = Feature(
-            kind=kind,
-            shape=(usage.length,) if form.shape is None else form.shape,
-            dtype=form.dtype,
-            storage="raw_bytes" if kind == "tensor" else _STORAGE[form.dtype],
-            missing=f"{name}{MARK}" if marked else None,
-        )
+        shape = (usage.length,) if form.shape is None else form.shape
+        kind = _kind(usage, source)
+        features[name] = Feature.of(kind, form.dtype, shape, missing=f"{name}{MARK}" if marked else None)
         if marked:
-            features[f"{name}{MARK}"] = Feature(kind="missing", shape=(), dtype="int64", storage="int64_list")
+            features[f"{name}{MARK}"] = Feature.of("missing", "int64")
     for usage in inputs:
         if features[names[usage.name]].missing in names.values():
             raise ConfigError(
                 f"data.source: column {usage.name!r} has missing values, to be marked by {names[usage.name]}{MARK}, "
-                f"but a column has that name; rename it, or leave it out with columns"
+                f"but a column has that name; rename it, or leave it out with data.source.columns"
             )
     return features
+
+
+def _kind(usage: Usage, source: TableSource) -> Kind:
+    match usage.form.meaning:
+        case "list":
+            return "tensor"
+        case "text":
+            return "text" if usage.name in source.text else "category"
+        case _:
+            return "number"
 
 
 def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...]:
@@ -219,17 +222,22 @@ def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...
 
 
 def _notes(
-    inputs: Sequence[Usage], names: Mapping[str, str], facts: Facts, inferred: Mapping[str, ColumnType]
+    inputs: Sequence[Usage],
+    names: Mapping[str, str],
+    facts: Facts,
+    inferred: Mapping[str, ColumnType],
+    source: TableSource,
 ) -> list[str]:
     notes = []
     if inferred:
         types = ", ".join(f"{name} {type}" for name, type in inferred.items())
-        notes.append(f"types of columns, from all rows of all files: {types}")
+        notes.append(f"column types, inferred from all rows of all files: {types}")
     naive = [each.name for each in inputs if pa.types.is_timestamp(plain(each.type)) and plain(each.type).tz is None]
     if naive:
         notes.append(f"times without a zone were taken as UTC: {', '.join(naive)}")
     notes += rename_notes(names)
     missing = [each.name for each in inputs if each.name in facts.missing]
     if missing:
-        notes.append(f"columns with missing values: {', '.join(missing)}")
+        unless = "" if source.missing == "keep" else "; such a row is bad unless data.source.missing=keep"
+        notes.append(f"columns with missing values: {', '.join(missing)}{unless}")
     return notes

@@ -1,4 +1,4 @@
-"""Literals: how numbers, truth values and times are written in text, and what a whole column of text holds."""
+"""Literals: numbers, truth values and times written as text, and the type that a whole column of them has."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from tasks.prepare.table.values import Mask, Values, as_mask, nulls, reasons
 from tasks.prepare.wording import shown
 from tasks.sources import ColumnType
 
-INT64 = range(-(2**63), 2**63)
 OVER_INT64 = "which int64 cannot hold; set the column's type in data.source.types to string or float64"
 FLOATS = ("float32", "float64")
 NOT_FINITE = "not a finite number"
@@ -81,8 +80,8 @@ def matches(texts: pa.Array, pattern: str) -> Mask:
 
 
 @dataclass
-class Tally:
-    """What the texts of one column look like, over all of its files: a type holds if it holds for every value."""
+class TypeInference:
+    """The type of a column of texts, over all of its files: a type holds if it holds for every value."""
 
     decimal_point: str = "."
     num_values: int = 0
@@ -131,8 +130,8 @@ class Tally:
                 num_others = self.num_values - self.counts[kind]
                 raise ConfigError(
                     f"data.source: column {column!r} holds {_MANY[kind]} but for {num_others} of {self.num_values} "
-                    f"values, such as {self.others[kind]}; add to null_tokens what means a missing value, "
-                    f"or set types: {{{column}: string}} (or {kind}, which makes such a row a bad one)"
+                    f"values, such as {self.others[kind]}; add to data.source.null_tokens what means "
+                    f"a missing value, or set data.source.types={{{column}: string}} (or {kind}, and such rows are bad)"
                 )
         return "string"
 
@@ -145,8 +144,8 @@ class Tally:
         if (loss := self.losses.get(kind)) is not None:
             fix = "timestamp (which cuts it to microseconds)" if kind == "timestamp" else "float64"
             raise ConfigError(
-                f"data.source: column {column!r} holds {_MANY[kind]}, of which {loss} would not stay what it is as "
-                f"{kind}; set the column's type in types to string or {fix}"
+                f"data.source: column {column!r} holds {_MANY[kind]}, of which {kind} cannot hold {loss} exactly; "
+                f"set data.source.types={{{column}: string}} or {fix}"
             )
 
     def _losses(self, texts: pa.Array, ints: Mask, times: Mask) -> dict[str, Mask]:

@@ -7,7 +7,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from tasks.errors import DataError
-from tasks.prepare.table.literals import INT64, matches
+from tasks.prepare.manifest import INT64
+from tasks.prepare.table.literals import matches
 from tasks.prepare.table.rows import Rows, TableFiles
 from tasks.sources import ColumnType
 

@@ -1,6 +1,7 @@
 """Roles: which column of a table is an input, the target, the id, or what the splits go by."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,10 +54,10 @@ def assign_roles(config: DataConfig, source: TableSource, columns: Sequence[str]
     inputs = _inputs(source, columns, {source.target, source.id, split})
     for name in source.text:
         if name not in inputs:
-            raise ConfigError(f"data.source.text: {name!r} is no input; add it to columns, or leave it out of text")
+            raise ConfigError(f"data.source.text: {name!r} is no input; add it to data.source.columns, or leave it out")
         if source.types.get(name, "string") != "string":
             raise ConfigError(
-                f"data.source.text: {name!r} has the type {source.types[name]} in types; leave it out of one of them"
+                f"data.source.text: {name!r} is {source.types[name]} in data.source.types; leave it out of one of them"
             )
     return Roles(inputs, source.target, source.id, split)
 
@@ -65,15 +66,19 @@ def _inputs(source: TableSource, columns: Sequence[str], others: set[str | None]
     if source.columns is None:
         inputs = tuple(name for name in columns if name not in others)
         if not inputs:
-            raise ConfigError("data.source: there is no column left as an input; name the inputs in columns")
+            raise ConfigError(
+                "data.source: there is no column left as an input; name the inputs in data.source.columns"
+            )
         for name in inputs:
             if name in (ID, LABEL):
                 hint = (
-                    "set id: id, if it names the row" if name == ID else "set target: label, if it is what is learned"
+                    "set data.source.id=id if it names the row"
+                    if name == ID
+                    else "set data.source.target=label if it is what is learned"
                 )
                 raise ConfigError(
-                    f"data.source: a column is named {name!r}, as what millstream adds; {hint}, or list the inputs "
-                    f"in columns"
+                    f"data.source: a column is named {name!r}, like the one that millstream adds; {hint}, "
+                    "or list the inputs in data.source.columns"
                 )
         return inputs
     inputs = tuple(
@@ -90,6 +95,8 @@ def _inputs(source: TableSource, columns: Sequence[str], others: set[str | None]
 
 
 def _instead(name: str, columns: Sequence[str]) -> str:
+    if len(columns) == 1 and re.search(r"[,;|\t]", columns[0]):  # a CSV with another delimiter
+        return f", only {columns[0]!r}; is data.source.delimiter what stands between two values?"
     close = difflib.get_close_matches(name, columns, n=1)
     there = ", ".join(columns[:30]) + (f" and {len(columns) - 30} more" if len(columns) > 30 else "")
     return f"; did you mean {close[0]!r}? There are {there}" if close else f"; there are {there}"

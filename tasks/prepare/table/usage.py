@@ -31,7 +31,7 @@ class Usage:
         return convert(array, self.wanted, length=self.length, decimal_point=self.decimal_point)
 
 
-def use(
+def usage_of(
     name: str,
     types: Mapping[str, Mapping[str, pa.DataType]],
     wanted: ColumnType | Callable[[pa.DataType], ColumnType | None] | None,
@@ -47,8 +47,8 @@ def use(
         if name not in columns:
             other = next(other for other, columns in types.items() if name in columns)
             raise ConfigError(
-                f"data.source: column {name!r} of {other} is not in {file}; leave the column out with columns, or "
-                f"one of the files with path"
+                f"data.source: column {name!r} of {other} is not in {file}; leave the column out with "
+                f"data.source.columns, or one of the files with data.source.path"
             )
         type = columns[name]
         if pa.types.is_null(plain(type)):
@@ -63,10 +63,10 @@ def use(
                 f"files anew, set its type in data.source.types, or leave it out with data.source.columns"
             )
     if found is None:
-        raise ConfigError(empty(name))
+        raise ConfigError(why_empty(name))
     return found[1]
 
 
-def empty(name: str) -> str:
+def why_empty(name: str) -> str:
     """Returns what is wrong with a column that has no value anywhere."""
     return f"data.source: column {name!r} has no value in any row; leave it out with data.source.columns"

@@ -13,7 +13,7 @@ import pytest
 from tasks.errors import ConfigError
 from tasks.prepare.table import columns
 from tasks.prepare.table.columns import RULES, convert, form_of
-from tasks.prepare.table.literals import Tally, parse
+from tasks.prepare.table.literals import TypeInference, parse
 from tasks.prepare.table.values import Values
 from tasks.sources import ColumnType
 
@@ -246,11 +246,11 @@ def test_a_decimal_comma_is_read_and_a_point_is_then_no_number() -> None:
     assert _plain(parse(pa.array(["1,5", "1.5"]), "float64", ",")) == [1.5, "is '1.5', not a number"]
 
 
-def _tally(*batches: Sequence[str | None], decimal_point: str = ".") -> Tally:
-    tally = Tally(decimal_point)
+def _inference(*batches: Sequence[str | None], decimal_point: str = ".") -> TypeInference:
+    inference = TypeInference(decimal_point)
     for number, texts in enumerate(batches):
-        tally.add(pa.array(texts, pa.string()), lambda i, n=number, t=texts: f"{t[i]!r} at {n}:{i}")  # type: ignore[misc]
-    return tally
+        inference.add(pa.array(texts, pa.string()), lambda i, n=number, t=texts: f"{t[i]!r} at {n}:{i}")  # type: ignore[misc]
+    return inference
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def _tally(*batches: Sequence[str | None], decimal_point: str = ".") -> Tally:
     ],
 )
 def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | None]], type: ColumnType) -> None:
-    assert _tally(*batches).type("c") == type
+    assert _inference(*batches).type("c") == type
 
 
 @pytest.mark.parametrize(
@@ -280,21 +280,21 @@ def test_the_narrowest_type_holds_for_the_whole_column(batches: list[list[str | 
     [
         (
             [["1", "2", "3"], ["4", "NA"]],
-            r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to null_tokens",
+            r"'c' holds numbers but for 1 of 5 values, such as 'NA' at 1:1; add to data\.source\.null_tokens",
         ),
         ([["true", "false", "-"]], r"holds true and false but for 1 of 3 values, such as '-'"),
         ([["2026-01-01", "2026-01-02", "soon"]], r"holds dates or times but for 1 of 3 values, such as 'soon'"),
         (
             [["1", str(MAX + 1)]],
-            r"holds whole numbers, of which '9223372036854775808' at 0:1 would not stay what it is",
+            r"holds whole numbers, of which int64 cannot hold '9223372036854775808' at 0:1 exactly",
         ),
-        ([["9007199254740993"], ["0.5"]], r"of which '9007199254740993' at 0:0 would not stay what it is as float64"),
-        ([["2026-01-01T00:00:00.0000001"]], r"would not stay what it is as timestamp; .* string or timestamp"),
+        ([["9007199254740993"], ["0.5"]], r"of which float64 cannot hold '9007199254740993' at 0:0 exactly"),
+        ([["2026-01-01T00:00:00.0000001"]], r"of which timestamp cannot hold .* string\} or timestamp"),
     ],
 )
-def test_what_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
+def test_a_value_that_would_be_lost_is_refused_with_its_place(batches: list[list[str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        _tally(*batches).type("c")
+        _inference(*batches).type("c")
 
 
 def test_the_readme_has_every_rule() -> None:

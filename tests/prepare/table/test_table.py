@@ -75,9 +75,14 @@ def test_a_config_that_does_not_fit_the_columns_says_so(opened: Any, source: dic
         opened({"a.parquet": TABLE}, **source)
 
 
+def test_a_csv_of_another_delimiter_is_told_from_a_missing_column(opened: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no column 'y', only 'x;y'; is data\.source\.delimiter what stands"):
+        opened({"a.csv": "x;y\n1;a\n"})
+
+
 def test_names_that_millstream_needs_are_not_taken(opened: Any) -> None:
     files: Files = {"a.csv": "id,x,y\n7,1,a\n8,2,b\n"}
-    with pytest.raises(ConfigError, match=r"a column is named 'id'.*set id: id"):
+    with pytest.raises(ConfigError, match=r"a column is named 'id'.*set data\.source\.id=id"):
         opened(files)
     assert opened.read(opened(files, id="id"))["keys"] == ["7", "8"]
     assert opened(files, columns=["id", "x"]).schema.inputs == ("id_", "x")

@@ -81,7 +81,7 @@ def test_a_column_empty_at_first_then_whole_then_fractional_has_one_type(
     assert table.schema.features["x"].dtype == "float64"
     assert opened.read(table)["x"] == [0.0] * 20 + [1.0] * 20 + [2.5]
     assert opened.read(table)["x_missing"] == [1] * 20 + [0] * 21
-    assert "types of columns, from all rows of all files: x float64, y string" in table.notes
+    assert "column types, inferred from all rows of all files: x float64, y string" in table.notes
 
 
 @pytest.mark.parametrize("token", ["", "NULL", "NA", "-"])
@@ -108,7 +108,9 @@ def test_integers_of_19_digits_are_exact_and_longer_ones_refused(opened: Any) ->
     csv = f"x,y\n{MAX},a\n9007199254740993,b\n"
     assert opened.read(opened({"a.csv": csv}))["x"] == [MAX, 9007199254740993]
     too_long = csv + f"{MAX + 1},a\n"
-    with pytest.raises(ConfigError, match=r"'x'.*'9223372036854775808' in row 3 of a\.csv.*string or float64"):
+    with pytest.raises(
+        ConfigError, match=r"'x'.*'9223372036854775808' in row 3 of a\.csv exactly; .*string\} or float64"
+    ):
         opened({"a.csv": too_long})
     assert opened.read(opened({"a.csv": too_long}, types={"x": "string"}))["x"][2] == b"9223372036854775808"
     assert opened.read(opened({"a.csv": too_long}, types={"x": "float64"}))["x"][2] == 2.0**63
