@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from tasks.errors import DataError
 from tasks.files import Record
 from tasks.prepare.batches import Frames, encode_frames
 from tasks.prepare.keys import hash_keys
@@ -118,7 +119,10 @@ def kept_scan(folder: Path) -> Scan | None:
     """
     if not (folder / KEPT).is_file():
         return None
-    kept = _Kept.read(folder / KEPT)
+    try:
+        kept = _Kept.read(folder / KEPT)
+    except DataError:  # another release's
+        return None
     if not kept.boot or kept.boot != _boot_id():
         return None
     with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
