@@ -18,6 +18,7 @@ from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
 
 STATE = "state.json"
+WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
@@ -64,6 +65,11 @@ class Run:
     @property
     def report(self) -> Path:
         return self.directory / "report"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Held by the run's worker for as long as it lives, which may be some seconds longer than its flow process."""
+        return self.directory / "worker.lock"
 
     @property
     def logs(self) -> Path:
@@ -148,6 +154,7 @@ def open_run(
                     f"run {run.id} with this very config is being carried out on {state.host} by process {state.pid}; "
                     "wait for it, stop it, or begin another with --fresh"
                 ) from None
+        _outlive_worker(run)
         before = run.state()
         flow_runs = dict.fromkeys((*before.prefect_flow_run_ids, *([flow_run_id] if flow_run_id else [])))
         # A finished run stays so, however a stage ends that is carried out on it again, a kill included.
@@ -190,6 +197,18 @@ def is_free(directory: Path) -> bool:
             return True
     except TimeoutError:
         return False
+
+
+def _outlive_worker(run: Run) -> None:
+    """Returns once no worker of an earlier process is at work on the run: it may still write a checkpoint or report."""
+    try:
+        with lock(run.worker_lock, timeout_seconds=WORKER_TIMEOUT_SECONDS):
+            pass
+    except TimeoutError:
+        raise RunError(
+            f"run {run.id}: a worker whose command is gone is still at work on it after {WORKER_TIMEOUT_SECONDS} s; "
+            f"end it (`fuser {run.worker_lock}` names the process) and give the same command again"
+        ) from None
 
 
 def _named(workspace: Path, run_id: str, *, key: str, existing: bool) -> Path:

@@ -1,5 +1,6 @@
 """The training loop, from the devices to the last checkpoint; runs in a worker process."""
 
+import contextlib
 import logging
 import math
 from pathlib import Path
@@ -8,8 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import events
-from tasks.errors import TrainingError
-from tasks.files import lock_for_life
+from tasks.errors import Stopped, TrainingError
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
@@ -21,6 +21,7 @@ from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_requested
 
+CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 IDS_SHOWN = 8  # of a batch whose loss is not finite
 logger = logging.getLogger("millstream")
 
@@ -29,13 +30,11 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     """Returns the TrainResult of a run, as JSON: trains from its newest checkpoint, or the start, to `train.total`.
 
     Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss or a
-    gradient is not finite or a signal asked to stop; the last good checkpoint stays in either case.
+    gradient is not finite, and the last good checkpoint stays; Stopped, after a checkpoint, if a signal asked for it.
     """
     run = find_run(Path(workspace), run_id)
     config = run.config.train
     progress("start")
-    # The worker of a flow process that was killed lives some seconds longer, and may still write a checkpoint.
-    lock_for_life(run.directory / "worker.lock", timeout_seconds=60)
     setup = set_up(run, Shards.model_validate(shards))
     position = checkpoint.restore_newest(run.checkpoints, setup.variables)
     resumed_from_step = position.step
@@ -56,27 +55,44 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     progress("compile")
 
-    while position.step < setup.total_steps:
-        outcomes = run_steps(batches, tf.constant(_num_steps(setup, position.step, config.steps_per_call), tf.int32))
-        position = _advance(position, outcomes)
-        _refuse_non_finite(outcomes, position, setup)
-        timing.add(outcomes)
-        progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-
-        done, stop = position.step == setup.total_steps, stop_requested()
-        ends_epoch = position.step % setup.feed.steps_per_epoch == 0
-        if ends_epoch or done:
-            position = _close_epoch(run, setup, position, timing)
-        if ends_epoch or done or stop or position.step % setup.checkpoint_every == 0:
+    while not _is_done(setup, position):
+        if not _epoch_is_open(setup, position):
+            num_steps = _num_steps(setup, position.step, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+            outcomes = run_steps(batches, tf.constant(num_steps, tf.int32))
+            position = _advance(position, outcomes)
+            _refuse_non_finite(outcomes, position, setup)
+            timing.add(outcomes)
+            progress("step", step=position.step, total=setup.total_steps, **timing.figures())
+        if _epoch_is_open(setup, position):
+            with contextlib.suppress(Stopped):  # the next process validates
+                position = _close_epoch(run, setup, position, timing)
+        stop = stop_requested()
+        if stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0:
             progress("checkpoint", step=position.step)
             checkpoint.save(run.checkpoints, setup.variables, position)
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
-        if stop and not done:
-            raise TrainingError(
+            # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+            if not _epoch_is_open(setup, position):
+                checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
+        if stop and not _is_done(setup, position):
+            raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"
             )
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _ends_epoch(setup: Setup, step: int) -> bool:
+    """Returns whether this many steps end with an epoch, or, as the training does, within one."""
+    return step % setup.feed.steps_per_epoch == 0 or step == setup.total_steps
+
+
+def _epoch_is_open(setup: Setup, position: Position) -> bool:
+    """Returns whether the steps of an epoch are done, and its validation is not."""
+    return _ends_epoch(setup, position.step) and position.epoch_num_examples > 0
+
+
+def _is_done(setup: Setup, position: Position) -> bool:
+    return position.step == setup.total_steps and not _epoch_is_open(setup, position)
 
 
 def _num_steps(setup: Setup, step: int, steps_per_call: int) -> int:
@@ -119,6 +135,10 @@ def _refuse_non_finite(outcomes: StepOutcomes, position: Position, setup: Setup)
 
 def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> Position:
     """Validates, writes the epoch's figures to the run's events, and returns the position with the best so far."""
+    # First, because a process that goes on with the validation has no steps of its own to time.
+    perf = {f"perf/{name}": value for name, value in timing.figures().items()}
+    if perf:
+        events.append(run.events, perf, step=position.step)
     progress("validate", step=position.step)
     figures = setup.validation.predict().figures()
     metrics = {
@@ -127,7 +147,6 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         "accuracy": position.epoch_num_correct / position.epoch_num_examples,
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
-        **{f"perf/{name}": value for name, value in timing.figures().items()},
     }
     events.append(run.events, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tasks.errors import DataError, WorkerLost
+from tasks.errors import DataError
 from tasks.files import verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import completed
 from tasks.train.result import TrainResult
-from tasks.workers import launch
+from tasks.workers.restarts import call_for_run
 
 RESULT = "train.json"
 logger = logging.getLogger("millstream")
@@ -31,7 +31,14 @@ def train(run: Run, shards: Shards) -> TrainResult:
         logger.info("train: done already, best step %d", result.best_step)
         return result
     with _progress_bar() as show:
-        answer = _train_in_workers(run, shards, show)
+        answer = call_for_run(
+            run,
+            "train",
+            "tasks.train.loop:train",
+            {"shards": shards.model_dump(mode="json")},
+            newest_step=lambda: _newest_step(run),
+            on_progress=show,
+        )
     result = TrainResult.model_validate(answer)
     result.write(run.directory / RESULT)
     return result
@@ -49,31 +56,6 @@ def find_result(run: Run) -> TrainResult:
         what = str(error).partition(";")[0]
         raise DataError(f"run {run.id}: its best checkpoint is lost ({what}); begin a new run with --fresh") from None
     return result
-
-
-def _train_in_workers(run: Run, shards: Shards, on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Returns what the training returned, in one worker or one after another."""
-    limit, restarts, reached = run.config.train.max_restarts, 0, _newest_step(run)
-    while True:
-        try:
-            return launch.call(
-                "tasks.train.loop:train",
-                {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
-                log=run.logs / "train.log",
-                on_progress=on_progress,
-                hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
-            )
-        except WorkerLost as error:
-            step = _newest_step(run)
-            if step > reached:
-                restarts, reached = 0, step
-            if restarts == limit:
-                raise WorkerLost(
-                    f"{error}; restarts without a new checkpoint since step {reached}: {restarts} of "
-                    f"train.max_restarts={limit}; once the cause is gone, the same command goes on"
-                ) from error
-            restarts += 1
-            logger.warning("train: %s; restart %d of %d, from step %d", error, restarts, limit, step)
 
 
 def _newest_step(run: Run) -> int:

@@ -40,6 +40,7 @@ def call(
     arguments: dict[str, Any],
     *,
     log: Path,
+    lock: Path | None = None,
     environment: dict[str, str] | None = None,
     import_path: Sequence[str] = (),
     on_progress: Callable[[dict[str, Any]], None] | None = None,
@@ -49,14 +50,16 @@ def call(
     """Returns what `function` ('module:name') returned when it was called with `arguments` in a fresh child process.
 
     Arguments and result are JSON. The child has the present environment and folder of this process with `environment`
-    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. `on_progress` gets what
-    the child gives to `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
+    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. It holds the file `lock`
+    for life, so that of all children that name the same one is at work. `on_progress` gets what the child gives to
+    `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
 
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
     first stops the child: SIGTERM, `stop_grace_seconds`, SIGKILL.
 
-    Raises the child's own MillstreamError again; WorkerLost if it was killed, ended before it returned, or reported
-    nothing for `hang_timeout_seconds`; WorkerError if it failed otherwise or was told to end.
+    Raises the child's own MillstreamError again; RunError if another process holds `lock`; WorkerLost if the child was
+    killed, ended before it returned, or reported nothing for `hang_timeout_seconds`; WorkerError if it failed otherwise
+    or was told to end.
     """
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +72,7 @@ def call(
         "working_directory": os.getcwd(),
         "import_path": [os.path.abspath(folder) for folder in import_path],
         "log": str(log),
+        "lock": str(lock.absolute()) if lock else None,
     }
     with _server.turn:
         _server.start()

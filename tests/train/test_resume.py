@@ -47,6 +47,21 @@ def test_a_run_killed_in_mid_epoch_ends_bit_equal(trainer, unbroken):
         assert history[metric] == expected[metric]
 
 
+@pytest.mark.parametrize("num_replicas", [1, 4])
+def test_a_run_killed_on_two_replicas_ends_the_same_on_another_number(trainer, num_replicas):
+    exact = (*SHORT, "train.precision=float64", "model.build=models_for_tests:dense", "model.args={}")
+    whole = load_file(Path(trainer.train(trainer.run(*exact))["last_checkpoint"]) / VARIABLES)
+    run = trainer.run(*exact)
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        trainer.call("train_functions:train_and_die", run, step=30)
+    other = trainer.digits.same_run(run, f"distribute.num_replicas={num_replicas}")
+    result = trainer.train(other)
+    assert result["resumed_from_step"] >= 30
+    assert result["num_replicas"] == num_replicas
+    ended = load_file(Path(result["last_checkpoint"]) / VARIABLES)
+    assert max(float(np.abs(ended[name] - whole[name]).max()) for name in whole) <= 1e-9
+
+
 def test_other_calls_and_checkpoints_change_nothing(trainer, unbroken):
     result = trainer.train(trainer.run(*SHORT, "train.checkpoint_every=7 steps", "train.steps_per_call=5"))
     assert last_digest(result) == last_digest(unbroken[1])

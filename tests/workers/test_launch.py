@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tasks.errors import ConfigError, WorkerError, WorkerLost
+from tasks.errors import ConfigError, RunError, WorkerError, WorkerLost
+from tasks.files import lock
 from tasks.workers.child import progress, stop_requested
 
 HERE = Path(__file__).parent
@@ -157,6 +158,32 @@ def test_a_kill_is_named_with_its_likely_reason(call: Call, log: Path) -> None:
         call("be_killed")
     assert str(error.value) == (
         f"worker_functions:be_killed was killed by SIGKILL (often the system's out-of-memory killer); see {log}"
+    )
+
+
+def test_a_child_holds_its_lock_for_life(call: Call, tmp_path: Path) -> None:
+    path, held = tmp_path / "lock", []
+
+    def on_progress(report: dict[str, Any]) -> None:
+        with pytest.raises(TimeoutError), lock(path, timeout_seconds=0):
+            pass
+        held.append(report["pid"])
+        os.kill(report["pid"], signal.SIGKILL)
+
+    with pytest.raises(WorkerLost):
+        call("ignore_all", lock=path, on_progress=on_progress)
+    assert len(held) == 1
+    with lock(path, timeout_seconds=0):
+        pass
+
+
+def test_a_child_whose_lock_is_held_is_refused_before_any_work(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path), pytest.raises(RunError) as refused:
+        call("ignore_all", lock=path, on_progress=lambda report: pytest.fail("it is at work"))
+    assert str(refused.value) == (
+        f"{path}: is held by another worker, which is at work on the same directory; wait for it or stop it, then give "
+        "the same command again"
     )
 
 
