@@ -35,6 +35,9 @@ OPERATIONAL_FIELDS = frozenset(
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "train.max_restarts",
+        # A run that stopped goes on with rollback; one that never met a value that is not finite is the same under all.
+        "train.on_nonfinite",
+        "train.max_rollbacks",
         "train.steps_per_call",
         "distribute",
         "evaluate.batch_size",
@@ -158,8 +161,12 @@ class TrainConfig(Section):
     """Latest checkpoints kept, besides the best."""
     max_restarts: int = Field(3, ge=0)
     """Times a lost worker (killed, crashed, hung) is started again with no new checkpoint in between; 0: never."""
+    on_nonfinite: Literal["stop", "rollback"] = "stop"
+    """When a loss, gradient or weight is not finite: stop, or go on from the last checkpoint without that batch."""
+    max_rollbacks: int = Field(3, ge=0)
+    """Batches that a whole run may leave out so."""
     steps_per_call: int = Field(64, ge=1)
-    """Steps in one call of the in-graph loop; a signal is answered between calls."""
+    """Most steps in one call of the in-graph loop, which lasts about 2 s; a signal is answered between calls."""
 
 
 class OneDevice(Section):

@@ -17,7 +17,7 @@ logger = logging.getLogger("millstream")
 
 
 def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -> ExportManifest:
-    """Returns the run's best checkpoint as a SavedModel in models/<name>/<run id>/ of the workspace.
+    """Returns the run's best checkpoint as a SavedModel in `run.model`, a folder of its own.
 
     It is made unless it is there and whole. Raises ExportError, and leaves no directory, if it does not compute what
     the report says of the trained model; DataError if the report is of another checkpoint or the checkpoint is damaged.
@@ -27,7 +27,7 @@ def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -
             f"{report.directory}: is the report of {report.checkpoint}, not of the best checkpoint "
             f"{trained.best_checkpoint}; run `millstream evaluate` first"
         )
-    directory = run.workspace / "models" / run.config.name / run.id
+    directory = run.model
     manifest = _existing(directory)
     if manifest is None:
         with atomic_directory(directory) as incomplete:

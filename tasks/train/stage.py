@@ -26,7 +26,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
     A worker that is lost is started again, from the newest checkpoint, `train.max_restarts` times without a new one.
     Raises WorkerLost after that, and at once what the worker itself raised (ConfigError, TrainingError, WorkerError).
     """
-    if (run.directory / RESULT).is_file():
+    if _is_trained(run):
         result = find_result(run)
         logger.info("train: done already, best step %d", result.best_step)
         return result
@@ -46,7 +46,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
 
 def find_result(run: Run) -> TrainResult:
     """Returns the result of a run that was trained to its end; raises DataError if it was not, or is damaged."""
-    if not (run.directory / RESULT).is_file():
+    if not _is_trained(run):
         raise DataError(f"run {run.id} was not trained to its end; go on with `millstream train` or `millstream run`")
     result = TrainResult.read(run.directory / RESULT)
     try:
@@ -56,6 +56,12 @@ def find_result(run: Run) -> TrainResult:
         what = str(error).partition(";")[0]
         raise DataError(f"run {run.id}: its best checkpoint is lost ({what}); begin a new run with --fresh") from None
     return result
+
+
+def _is_trained(run: Run) -> bool:
+    """Returns whether the run was trained to its present total; a result of before it was given a longer one is old."""
+    path = run.directory / RESULT
+    return path.is_file() and (TrainResult.read(path).total or run.config.train.total) == run.config.train.total
 
 
 def _newest_step(run: Run) -> int:

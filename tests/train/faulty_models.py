@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+import keras
 import models_for_tests
 import numpy as np
 import tensorflow as tf
@@ -87,6 +88,39 @@ def recorded(inputs, num_classes, ledger):
 
     loop.make_run_steps = make_recorded
     return models_for_tests.dense(inputs, num_classes)
+
+
+def poisoned(inputs, num_classes, id):
+    """The dense model, to which the features of the example of this id come as NaN."""
+    make_run_steps, timed_next = loop.make_run_steps, step.timed_next
+
+    def make_poisoned(strategy, model, optimizer, **settings):
+        def poison(batch):
+            is_it = tf.reshape(batch["id"] == id, [-1, *[1] * (len(batch["image"].shape) - 1)])
+            return {**batch, "image": tf.where(is_it, np.nan, tf.cast(batch["image"], tf.float32))}
+
+        def poisoned_next(strategy, iterator, clock, after):
+            batch, begun = timed_next(strategy, iterator, clock, after)
+            return strategy.run(poison, args=(batch,)), begun
+
+        step.timed_next = poisoned_next
+        return make_run_steps(strategy, model, optimizer, **settings)
+
+    loop.make_run_steps = make_poisoned
+    return models_for_tests.dense(inputs, num_classes)
+
+
+class OnlyTrained(keras.layers.Layer):
+    """Gives no number outside of training."""
+
+    def call(self, inputs, training=False):
+        return inputs if training else inputs * np.nan
+
+
+def only_trained(inputs, num_classes):
+    """The dense model, without a number to say in validation."""
+    model = models_for_tests.dense(inputs, num_classes)
+    return keras.Model(inputs, OnlyTrained()(model(inputs)))
 
 
 def count(fired):
