@@ -176,7 +176,9 @@ class OneDevice(Section):
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds the device."""
     hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker before it counts as hung and is stopped."""
+    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
+    slow_phase_factor: float = Field(4, ge=1)
+    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
 
 
 class Mirrored(Section):
@@ -188,7 +190,9 @@ class Mirrored(Section):
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds one of the devices."""
     hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker before it counts as hung and is stopped."""
+    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
+    slow_phase_factor: float = Field(4, ge=1)
+    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
 
 
 Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]

@@ -49,7 +49,8 @@ class Predictor:
         ids, labels, logits = [], [], []
         batches = iter(self._batches)
         for number in range(self._num_batches):
-            progress("predict", batch=number, num_batches=self._num_batches)  # a large split is no hang
+            # A large split is no hang; before the first batch the graph may have to be made.
+            progress("predict" if number else "compile", batch=number, num_batches=self._num_batches)
             stop_if_requested()
             batch = next(batches)
             mask = self._rows(batch["mask"])

@@ -55,15 +55,17 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     if position.step == 0 and config.on_nonfinite == "rollback":
         checkpoint.save(run.checkpoints, setup.variables, position)
-    progress("compile")
 
+    phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
             next(batches)
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
+            progress(phase)
             num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
             outcomes = run_steps(batches, tf.constant(num_steps, tf.int32))
+            phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
                 position = roll_back(run, setup, position, step=position.step, what="loss or gradient")
@@ -173,7 +175,7 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
     if position.best_value is None:
         raise TrainingError(
             "no validation gave finite figures, while every weight is finite: no checkpoint can be called the best; "
-            "look for a layer that computes something else outside of training, or for such values in the validation split"
+            "look for a layer that computes something else outside of training, or such values in the validation split"
         )
     # From the events, not from this process: the last steps may have been another's, before a kill.
     perf = {

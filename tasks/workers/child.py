@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tasks.errors import MillstreamError, RunError, Stopped
+from tasks.errors import DataError, MillstreamError, RunError, Stopped, needs_the_user
 from tasks.files import lock_for_life
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
@@ -146,4 +146,8 @@ def _end_with_server(alive: int) -> None:
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, MillstreamError):
         return {"mendable": type(error).__name__, "message": str(error)}
+    if isinstance(error, OSError) and needs_the_user(error):
+        where = error.filename or "the disk"
+        message = f"{where}: cannot be used ({error.strerror}); make room or give access, and the same command goes on"
+        return {"mendable": DataError.__name__, "message": message}
     return {"message": "".join(traceback.format_exception_only(error)).strip()}

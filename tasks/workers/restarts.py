@@ -38,6 +38,7 @@ def call_for_run(
                 lock=run.worker_lock,
                 on_progress=on_progress,
                 hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+                slow_phase_factor=run.config.distribute.slow_phase_factor,
             )
         except WorkerLost as error:
             step = newest_step() if newest_step else 0

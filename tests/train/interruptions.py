@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ FAULTS = {
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(9),
+    "hang": lambda: time.sleep(10**6),
     "SIGINT of the flow": lambda: os.kill(flow(), signal.SIGINT),
     "SIGKILL of the flow": lambda: os.kill(flow(), signal.SIGKILL),
 }
@@ -90,6 +92,7 @@ WRITE, COMPARE = "tasks.export.savedmodel:write", "tasks.export.parity:compare"
 
 # With the fixture's 23 steps an epoch and a checkpoint every 10 steps, in the order in which they are reached.
 MOMENTS = {
+    "at the start": (TRAIN, around(loop, "set_up")),
     "in the first step": (TRAIN, in_step(0)),
     "in mid-epoch": (TRAIN, in_step(12)),
     "between the files of a checkpoint": (TRAIN, around(checkpoint, "save_file", of_step(20), after=True)),

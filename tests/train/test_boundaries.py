@@ -73,7 +73,9 @@ def new_run(trainer):
         "train.total=3 epochs",
         "train.checkpoint_every=10 steps",
         "train.steps_per_call=8",
-        "train.max_restarts=3",
+        "train.max_restarts=4",
+        "distribute.hang_timeout_seconds=10",
+        "distribute.slow_phase_factor=1",
         "model.build=models_for_tests:dense",
         "model.args={}",
         "evaluate.batch_size=50",
@@ -98,6 +100,7 @@ def untouched(trainer):
     [
         ("SIGKILL", (), list(MOMENTS)),
         ("exit", (), SOME),
+        ("hang", (), ["at the start", "in the first step", *SOME]),
         ("SIGTERM", Stopped, SOME),
         ("SIGINT of the flow", KeyboardInterrupt, list(MOMENTS)),
     ],

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -14,6 +15,7 @@ from tasks.train.checkpoint import POSITION, VARIABLES, Position, completed, pat
 from tasks.train.stage import train
 
 SHORT = ("train.total=3 epochs", "train.checkpoint_every=10 steps", "train.steps_per_call=8")
+CONSTANT = "train.optimizer.schedule.kind=constant"
 ROLLBACK = ("train.on_nonfinite=rollback", "train.keep_checkpoints=99")
 
 
@@ -26,8 +28,10 @@ def feed_of(trainer):
 def poison(trainer):
     """An example of the 15th batch, and the steps, from 0, of the three epochs in which it comes."""
     feed = feed_of(trainer)
-    id = int(feed.ids(14)[5])
-    return id, tuple(step for step in range(3 * feed.steps_per_epoch) if id in feed.ids(step))
+    row = feed.order(0)[14 * feed.global_batch_size + 5]
+    places = [int(np.flatnonzero(feed.order(epoch) == row)[0]) // feed.global_batch_size for epoch in range(3)]
+    ids = np.concatenate([part["id"][part["mask"]] for part in feed.one_pass().as_numpy_iterator()])
+    return int(ids[row]), tuple(epoch * feed.steps_per_epoch + place for epoch, place in enumerate(places))
 
 
 def poisoned_run(trainer, poison, *overrides):
@@ -77,6 +81,7 @@ def test_it_ends_bit_equal_to_a_training_that_never_saw_the_batches(trainer, poi
         assert history[metric] == expected[metric]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("step", [10, 20])
 def test_killed_before_or_after_it_is_skipped_it_ends_bit_equal_on_another_number_of_replicas_too(
     trainer, poison, rolled_back, step
@@ -96,6 +101,7 @@ def test_killed_before_or_after_it_is_skipped_it_ends_bit_equal_on_another_numbe
     assert weights(result) == weights(rolled_back[1])
 
 
+@pytest.mark.prove
 def test_over_the_limit_it_stops_and_with_a_higher_one_the_same_run_goes_on(trainer, poison, rolled_back):
     run = poisoned_run(trainer, poison, "train.max_rollbacks=1")
     with pytest.raises(TrainingError, match=r"train.max_rollbacks=1 is used up \(steps skipped: 15\); nothing of it"):
@@ -106,7 +112,9 @@ def test_over_the_limit_it_stops_and_with_a_higher_one_the_same_run_goes_on(trai
 
 
 def test_figures_that_are_no_numbers_while_the_weights_are_finite_are_told_apart(trainer):
-    run = trainer.run(*SHORT, "model.build=faulty_models:only_trained", "model.args={}", "train.total=1 epochs")
+    run = trainer.run(
+        *SHORT, "model.build=faulty_models:only_trained", "model.args={}", "train.total=1 epochs", CONSTANT
+    )
     with pytest.raises(TrainingError, match="no validation gave finite figures, while every weight is finite"):
         train(run, trainer.digits.shards)
     log = (run.logs / "train.log").read_text()
