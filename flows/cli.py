@@ -85,6 +85,9 @@ def run(config: Path, *overrides: Overrides, fresh: bool = False, run: RunId = N
 def resume(run_id: str, *overrides: Overrides, json: Json = False) -> None:
     """Goes on with an interrupted run, by its id, under the config it was begun with.
 
+    A finished run is never trained again; given a longer train.total it goes on from its end, if its schedule is
+    constant.
+
     Example: millstream resume digits-20260101T120000Z-0123456789ab distribute.num_replicas=4
     """
     config = find_run(workspace_of(), run_id, overrides).config

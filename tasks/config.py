@@ -35,6 +35,9 @@ OPERATIONAL_FIELDS = frozenset(
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "train.max_restarts",
+        # A run that stopped goes on with rollback; one that never met a value that is not finite is the same under all.
+        "train.on_nonfinite",
+        "train.max_rollbacks",
         "train.steps_per_call",
         "distribute",
         "evaluate.batch_size",
@@ -158,8 +161,12 @@ class TrainConfig(Section):
     """Latest checkpoints kept, besides the best."""
     max_restarts: int = Field(3, ge=0)
     """Times a lost worker (killed, crashed, hung) is started again with no new checkpoint in between; 0: never."""
+    on_nonfinite: Literal["stop", "rollback"] = "stop"
+    """When a loss, gradient or weight is not finite: stop, or go on from the last checkpoint without that batch."""
+    max_rollbacks: int = Field(3, ge=0)
+    """Batches that a whole run may leave out so."""
     steps_per_call: int = Field(64, ge=1)
-    """Steps in one call of the in-graph loop; a signal is answered between calls."""
+    """Most steps in one call of the in-graph loop, which lasts about 2 s; a signal is answered between calls."""
 
 
 class OneDevice(Section):
@@ -169,7 +176,9 @@ class OneDevice(Section):
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds the device."""
     hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker before it counts as hung and is stopped."""
+    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
+    slow_phase_factor: float = Field(4, ge=1)
+    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
 
 
 class Mirrored(Section):
@@ -181,7 +190,9 @@ class Mirrored(Section):
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds one of the devices."""
     hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker before it counts as hung and is stopped."""
+    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
+    slow_phase_factor: float = Field(4, ge=1)
+    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
 
 
 Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]

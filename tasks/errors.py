@@ -41,6 +41,10 @@ class TrainingError(MillstreamError):
     """Training cannot go on: for example a loss that is not finite."""
 
 
+class Stopped(TrainingError):
+    """A worker was asked to stop and did so at the next good moment; the same command goes on."""
+
+
 class ExportError(MillstreamError):
     """The exported model is not the trained one; it was not given its name."""
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import yaml
 
-from tasks.config import Config, build_config
+from tasks.config import Config, ConstantSchedule, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
 
 STATE = "state.json"
+WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
@@ -27,6 +28,8 @@ class RunState(Record):
     id: str
     key: str
     data_digest: str
+    totals: tuple[str, ...] = ()
+    """What `train.total` was before, oldest first: a run that is given a longer one goes on from its end."""
     status: Literal["open", "running", "failed", "killed", "finished"]
     """`open`: some stages are done and none is running. `running` with a free lock: its process died."""
     created: str
@@ -64,6 +67,17 @@ class Run:
     @property
     def report(self) -> Path:
         return self.directory / "report"
+
+    @property
+    def model(self) -> Path:
+        """The exported model; one of a run that went on longer stands beside that of before, by its new length."""
+        longer = f"-{self.config.train.total.replace(' ', '-')}" if self.state().totals else ""
+        return self.workspace / "models" / self.config.name / f"{self.id}{longer}"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Held by the run's worker for as long as it lives, which may be some seconds longer than its flow process."""
+        return self.directory / "worker.lock"
 
     @property
     def logs(self) -> Path:
@@ -118,21 +132,23 @@ def open_run(
 ) -> Iterator[Run]:
     """Yields the run to go on with, its lock held: the named one, else the run of this Prefect flow run, else the
     newest unfinished run of the same key, else a new one. With `existing` it is the named one or the newest of the same
-    key, finished or not, and never a new one.
+    key, finished or not, and never a new one. The named one may be given a longer `train.total`, and then has the key
+    of a run that was begun with it.
 
     When the block raises, state.json says killed (an interrupt) or failed; it says finished once `run.finish()` was
     called. Raises RunError if the run is open in another process, unknown, or was begun with another config.
     """
     if run_id is not None and fresh:
         raise ConfigError("--run names a run to go on with and --fresh begins a new one; give one of them")
-    key = run_key(config, data_digest=data_digest, code_digest=code_digest)
+    digests = {"data_digest": data_digest, "code_digest": code_digest}
+    key = run_key(config, **digests)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with ExitStack() as held:
         with lock(workspace / "runs" / ".choose.lock"):
             same = [state for state in list_runs(workspace) if state.key == key]
             chosen: Path | None
             if run_id is not None:
-                chosen = _named(workspace, run_id, key=key, existing=existing)
+                chosen = _named(workspace, run_id, config, key=key, digests=digests, existing=existing)
             else:
                 chosen = _chosen(workspace, same, flow_run_id=flow_run_id, fresh=fresh, existing=existing)
             if chosen is None and existing:
@@ -148,6 +164,9 @@ def open_run(
                     f"run {run.id} with this very config is being carried out on {state.host} by process {state.pid}; "
                     "wait for it, stop it, or begin another with --fresh"
                 ) from None
+        _outlive_worker(run)
+        if run.state().key != key:
+            _lengthen(run, find_run(workspace, run.id).config, key=key)
         before = run.state()
         flow_runs = dict.fromkeys((*before.prefect_flow_run_ids, *([flow_run_id] if flow_run_id else [])))
         # A finished run stays so, however a stage ends that is carried out on it again, a kill included.
@@ -192,17 +211,63 @@ def is_free(directory: Path) -> bool:
         return False
 
 
-def _named(workspace: Path, run_id: str, *, key: str, existing: bool) -> Path:
+def _outlive_worker(run: Run) -> None:
+    """Returns once no worker of an earlier process is at work on the run: it may still write a checkpoint or report."""
+    try:
+        with lock(run.worker_lock, timeout_seconds=WORKER_TIMEOUT_SECONDS):
+            pass
+    except TimeoutError:
+        raise RunError(
+            f"run {run.id}: a worker whose command is gone is still at work on it after {WORKER_TIMEOUT_SECONDS} s; "
+            f"end it (`fuser {run.worker_lock}` names the process) and give the same command again"
+        ) from None
+
+
+def _named(workspace: Path, run_id: str, config: Config, *, key: str, digests: dict[str, str], existing: bool) -> Path:
     run = find_run(workspace, run_id)
     state = run.state()
     if state.key != key:
-        raise ConfigError(
-            f"run {run_id} was begun with another config, data or model code (key {state.key}, now {key}); "
-            "give its own config, or begin a new run without --run"
+        if existing or state.key != run_key(_with_total(config, run.config), **digests):
+            raise ConfigError(
+                f"run {run_id} was begun with another config, data or model code (key {state.key}, now {key}); "
+                "give its own config, or begin a new run without --run"
+            )
+        _check_longer(run, config)
+    elif state.status == "finished" and not existing:
+        raise RunError(
+            f"run {run_id} is finished and is never trained again; begin a new one with `millstream run`, or go on "
+            f"from its end with `millstream resume {run_id} train.total=...`"
         )
-    if state.status == "finished" and not existing:
-        raise RunError(f"run {run_id} is finished and is never trained again; begin a new one with `millstream run`")
     return run.directory
+
+
+def _with_total(config: Config, other: Config) -> Config:
+    """Returns a config with the `train.total` of another."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"total": other.train.total})})
+
+
+def _check_longer(run: Run, config: Config) -> None:
+    """Raises ConfigError unless a run can go on from where it is to the total of `config`."""
+    before, now = run.config.train.total, config.train.total
+    where = f"train.total={now}: run {run.id}"
+    schedule = config.train.optimizer.schedule
+    if not isinstance(schedule, ConstantSchedule):
+        raise ConfigError(
+            f"{where} cannot go on, because its {schedule.kind} schedule has moved the learning rate towards an end at "
+            f"{before} from the first step; begin a new run of that length with `millstream run`"
+        )
+    (old, unit), (new, new_unit) = before.split(" "), now.split(" ")
+    if new_unit != unit or int(new) <= int(old):
+        raise ConfigError(f"{where} was begun with {before} and can only go on longer; give a larger number of {unit}")
+
+
+def _lengthen(run: Run, before: Config, *, key: str) -> None:
+    """Writes into state.json that the run goes on to a new total; its report gives way to that of the new end."""
+    old = before.train.total
+    if run.report.exists():
+        run.report.rename(run.directory / f"{run.report.name}-{old.replace(' ', '-')}")
+    # Before the config: killed in between, the same command finds the key it looks for.
+    run.update(key=key, totals=(*run.state().totals, old), status="open")
 
 
 def _chosen(workspace: Path, same: list[RunState], *, flow_run_id: str, fresh: bool, existing: bool) -> Path | None:

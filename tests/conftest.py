@@ -56,6 +56,15 @@ class Digits:
         ) as run:
             return run
 
+    def same_run(self, run: Run, *overrides: str) -> Run:
+        """Returns a run as it is when it is gone on with under overrides, such as other devices or a longer total."""
+        config = build_config(run.config.model_dump(mode="json"), overrides)
+        digest = code_digest(config.model)
+        with open_run(
+            self.workspace, config, data_digest=self.shards.data_digest, code_digest=digest, run_id=run.id
+        ) as same:
+            return same
+
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:

@@ -25,8 +25,8 @@ from tasks.errors import ConfigError
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "clip_norm, deterministic, keep_checkpoints, max_restarts, optimizer, precision, seed, steps_per_call, "
-            "total",
+            "clip_norm, deterministic, keep_checkpoints, max_restarts, max_rollbacks, on_nonfinite, optimizer, "
+            "precision, seed, steps_per_call, total",
         ),
         (
             {"window": 5},
@@ -35,7 +35,8 @@ from tasks.errors import ConfigError
         ),
         (
             {"distribute": {"kind": "one_device", "num_replicas": 2}},
-            "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind, when_busy",
+            "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind, slow_phase_factor, "
+            "when_busy",
         ),
         (
             {"distribute": {"kind": "mirored"}},

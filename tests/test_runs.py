@@ -12,6 +12,7 @@ import pytest
 
 from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
+from tasks.files import lock
 from tasks.runs import Run, find_run, is_free, list_runs, open_run, run_key, workspace_of
 
 CONFIG = build_config({"name": "digits"})
@@ -92,8 +93,82 @@ def test_finished_run_is_not_opened_again(tmp_path: Path) -> None:
     with pytest.raises(RunError) as refused:
         begin(tmp_path, run_id=first)
     assert str(refused.value) == (
-        f"run {first} is finished and is never trained again; begin a new one with `millstream run`"
+        f"run {first} is finished and is never trained again; begin a new one with `millstream run`, or go on from its "
+        f"end with `millstream resume {first} train.total=...`"
     )
+
+
+CONSTANT = build_config({"name": "digits"}, ["train.optimizer.schedule.kind=constant", "train.total=10 epochs"])
+
+
+def longer(total: str) -> Config:
+    return build_config(CONSTANT.model_dump(mode="json"), [f"train.total={total}"])
+
+
+def test_a_finished_run_goes_on_to_a_longer_total_as_the_run_that_was_begun_with_it(tmp_path: Path) -> None:
+    first = begin(tmp_path, CONSTANT)
+    run = find_run(tmp_path, first)
+    model, _ = run.model, run.report.mkdir()
+    assert begin(tmp_path, longer("20 epochs"), run_id=first, end=KeyboardInterrupt) == first
+    assert (run.state().status, run.state().totals) == ("killed", ("10 epochs",))
+    assert run.state().key == run_key(longer("20 epochs"), data_digest="d" * 16, code_digest="c" * 16)
+    assert (run.directory / "report-10-epochs").is_dir()
+    assert not run.report.exists()
+    assert begin(tmp_path, longer("20 epochs")) == first, "the same command as for any interrupted run"
+    assert begin(tmp_path, longer("30 epochs"), run_id=first) == first
+    assert run.state().totals == ("10 epochs", "20 epochs")
+    again = find_run(tmp_path, first)
+    assert again.config == longer("30 epochs")
+    assert (model.name, again.model.name) == (first, f"{first}-30-epochs")
+    assert begin(tmp_path, CONSTANT) != first
+
+
+@pytest.mark.parametrize("total", ["5 epochs", "10000 steps"])
+def test_a_run_goes_on_only_longer_and_in_its_own_unit(tmp_path: Path, total: str) -> None:
+    first = begin(tmp_path, CONSTANT)
+    with pytest.raises(ConfigError) as refused:
+        begin(tmp_path, longer(total), run_id=first)
+    assert str(refused.value) == (
+        f"train.total={total}: run {first} was begun with 10 epochs and can only go on longer; give a larger number of "
+        "epochs"
+    )
+    assert find_run(tmp_path, first).state().status == "finished"
+
+
+def test_a_run_whose_schedule_knows_its_end_cannot_go_on_longer(tmp_path: Path) -> None:
+    first = begin(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        begin(tmp_path, build_config({"name": "digits"}, ["train.total=20 epochs"]), run_id=first)
+    assert str(refused.value) == (
+        f"train.total=20 epochs: run {first} cannot go on, because its cosine schedule has moved the learning rate "
+        "towards an end at 10 epochs from the first step; begin a new run of that length with `millstream run`"
+    )
+
+
+def test_a_run_killed_as_it_is_given_a_longer_total_goes_on_with_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(tmp_path, CONSTANT)
+    with monkeypatch.context() as patched:
+
+        def kill(directory: Path, config: Config) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr("tasks.runs._write_config", kill)
+        digests = {"data_digest": "d" * 16, "code_digest": "c" * 16}
+        with pytest.raises(KeyboardInterrupt), open_run(tmp_path, longer("20 epochs"), **digests, run_id=first):
+            pass
+    assert find_run(tmp_path, first).config == CONSTANT, "killed between state and config"
+    assert begin(tmp_path, longer("20 epochs"), run_id=first) == first
+    assert find_run(tmp_path, first).state().totals == ("10 epochs",)
+
+
+def test_a_run_waits_for_a_worker_that_outlived_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt)
+    monkeypatch.setattr("tasks.runs.WORKER_TIMEOUT_SECONDS", 0.1)
+    with lock(find_run(tmp_path, first).worker_lock), pytest.raises(RunError, match="is still at work on it after"):
+        begin(tmp_path)
+    assert begin(tmp_path) == first
 
 
 def test_stage_after_training_takes_the_newest_run_finished_or_not_and_never_a_new_one(tmp_path: Path) -> None:

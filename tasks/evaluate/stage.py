@@ -8,7 +8,7 @@ from tasks.files import is_whole, verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.result import TrainResult
-from tasks.workers import launch
+from tasks.workers.restarts import call_for_run
 
 logger = logging.getLogger("millstream")
 
@@ -16,21 +16,16 @@ logger = logging.getLogger("millstream")
 def evaluate(run: Run, shards: Shards, trained: TrainResult) -> EvalReport:
     """Returns the report of the run's best checkpoint in report/ of the run, made unless it is there and whole.
 
-    Raises DataError if the checkpoint is damaged, TrainingError if its model gives no numbers, WorkerError if the
-    worker was lost.
+    Raises DataError if the checkpoint is damaged, TrainingError if its model gives no numbers, WorkerLost if the
+    worker was lost more than `train.max_restarts` times.
     """
     report = _existing(run, trained)
     if report is None:
-        result = launch.call(
+        result = call_for_run(
+            run,
+            "evaluate",
             "tasks.evaluate.evaluation:evaluate",
-            {
-                "workspace": str(run.workspace),
-                "run_id": run.id,
-                "shards": shards.model_dump(mode="json"),
-                "checkpoint": str(trained.best_checkpoint),
-            },
-            log=run.logs / "evaluate.log",
-            hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+            {"shards": shards.model_dump(mode="json"), "checkpoint": str(trained.best_checkpoint)},
         )
         report = EvalReport.model_validate(result)
     logger.info("evaluate: %s accuracy %.4f, loss %.4f", report.split, report.accuracy, report.loss)

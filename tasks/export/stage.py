@@ -1,7 +1,7 @@
 """The export stage: a model that is there and whole, or workers that write one and prove it."""
 
 import logging
-from functools import partial
+import shutil
 from pathlib import Path
 
 from tasks.errors import DataError
@@ -11,13 +11,13 @@ from tasks.files import atomic_directory, digest_file, digest_json, is_whole
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.result import TrainResult
-from tasks.workers import launch
+from tasks.workers.restarts import call_for_run
 
 logger = logging.getLogger("millstream")
 
 
 def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -> ExportManifest:
-    """Returns the run's best checkpoint as a SavedModel in models/<name>/<run id>/ of the workspace.
+    """Returns the run's best checkpoint as a SavedModel in `run.model`, a folder of its own.
 
     It is made unless it is there and whole. Raises ExportError, and leaves no directory, if it does not compute what
     the report says of the trained model; DataError if the report is of another checkpoint or the checkpoint is damaged.
@@ -27,7 +27,7 @@ def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -
             f"{report.directory}: is the report of {report.checkpoint}, not of the best checkpoint "
             f"{trained.best_checkpoint}; run `millstream evaluate` first"
         )
-    directory = run.workspace / "models" / run.config.name / run.id
+    directory = run.model
     manifest = _existing(directory)
     if manifest is None:
         with atomic_directory(directory) as incomplete:
@@ -50,16 +50,15 @@ def _existing(directory: Path) -> ExportManifest | None:
 
 def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, directory: Path) -> ExportManifest:
     """Writes the SavedModel to `incomplete`, proves it there, and returns the manifest that it has in `directory`."""
-    common = {
-        "workspace": str(run.workspace),
-        "run_id": run.id,
-        "shards": shards.model_dump(mode="json"),
-        "directory": str(incomplete),
-    }
-    log = run.logs / "export.log"
-    call = partial(launch.call, log=log, hang_timeout_seconds=run.config.distribute.hang_timeout_seconds)
-    written = call("tasks.export.savedmodel:write", {**common, "checkpoint": str(trained.best_checkpoint)})
-    parity = call("tasks.export.parity:compare", common)
+    common = {"shards": shards.model_dump(mode="json"), "directory": str(incomplete)}
+    written = call_for_run(
+        run,
+        "export",
+        "tasks.export.savedmodel:write",
+        {**common, "checkpoint": str(trained.best_checkpoint)},
+        before_restart=lambda: _clear(incomplete),
+    )
+    parity = call_for_run(run, "export", "tasks.export.parity:compare", common)
     files = {str(file.relative_to(incomplete)): file for file in incomplete.rglob("*") if file.is_file()}
     return ExportManifest(
         directory=directory,
@@ -71,3 +70,9 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         label_map=shards.manifest().label_map,
         inputs=written["inputs"],
     )
+
+
+def _clear(directory: Path) -> None:
+    """Empties a directory: every file in it would become a part of the model."""
+    shutil.rmtree(directory)
+    directory.mkdir()

@@ -95,7 +95,7 @@ class Tracker:
         """Logs the shards: a dataset input of the run, its manifest, and its counts as data/*."""
         counts = {"num_shards": shards.num_shards, "num_bad": shards.num_bad}
         counts |= {f"num_examples_{split}": number for split, number in shards.num_examples.items()}
-        self._log_metrics("data", counts)
+        events.append(self._run.events, {f"data/{name}": value for name, value in counts.items()}, step=0)
 
         def send(client: "MlflowClient", mlflow_run_id: str) -> None:
             from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -127,7 +127,9 @@ class Tracker:
     def log_report(self, report: EvalReport) -> None:
         """Logs the figures as eval/*, and the report and its plots; the predictions stay where they are."""
         figures = {"accuracy": report.accuracy, "loss": report.loss, "num_examples": report.num_examples}
-        self._log_metrics("eval", figures)
+        # By the step of what was evaluated: a run that went on longer is evaluated once more.
+        step = int(report.checkpoint.name)
+        events.append(self._run.events, {f"eval/{name}": value for name, value in figures.items()}, step=step)
         for file in sorted(report.directory.iterdir()):
             if file.suffix in {".json", ".png"}:
                 self._log_file(file, folder="report")
@@ -147,9 +149,6 @@ class Tracker:
                 ", ".join(dict.fromkeys(name for name, _ in tuple(self._changes))),
                 self._run.events,
             )
-
-    def _log_metrics(self, group: str, figures: Mapping[str, float]) -> None:
-        events.append(self._run.events, {f"{group}/{name}": value for name, value in figures.items()}, step=0)
 
     def _log_params(self, params: dict[str, str]) -> None:
         def send(client: "MlflowClient", mlflow_run_id: str) -> None:

@@ -25,7 +25,9 @@ class Position(Record):
     """How far a training has come; with the variables it is all that a resume needs."""
 
     step: int = 0
-    """Optimizer steps done; the feed goes on with the batch of this number."""
+    """Steps done; the feed goes on with the batch of this number."""
+    skipped: tuple[int, ...] = ()
+    """Steps of which nothing is applied: `train.on_nonfinite: rollback` leaves their batches out."""
     epoch_loss_sum: float = 0.0
     """Sum over the examples of this epoch so far of their batch's loss."""
     epoch_num_correct: float = 0.0
@@ -58,8 +60,8 @@ def save(directory: Path, variables: Sequence["keras.Variable"], position: Posit
         ) from error
 
 
-def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position:
-    """Loads the newest checkpoint that verifies into `variables` and returns its position, or the start's.
+def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Position | None:
+    """Loads the newest checkpoint that verifies into `variables` and returns its position; None if there is none.
 
     What does not verify is passed over, and said. Raises TrainingError if one verifies but belongs to other variables.
     """
@@ -71,7 +73,7 @@ def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Po
             continue
         load(checkpoint, variables)
         return Position.read(checkpoint / POSITION)
-    return Position()
+    return None
 
 
 def load(checkpoint: Path, variables: Sequence["keras.Variable"]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.feed.feed import Feed
-from tasks.workers.child import progress
+from tasks.workers.child import progress, stop_if_requested
 
 
 class Predictions(NamedTuple):
@@ -45,11 +45,13 @@ class Predictor:
         self._run = tf.function(lambda batch: strategy.run(replica, args=(batch,)), reduce_retracing=True)
 
     def predict(self) -> Predictions:
-        """Returns the predictions of the model as it is now."""
+        """Returns the predictions of the model as it is now; raises Stopped if a signal comes meanwhile."""
         ids, labels, logits = [], [], []
         batches = iter(self._batches)
         for number in range(self._num_batches):
-            progress("predict", batch=number, num_batches=self._num_batches)  # a large split is no hang
+            # A large split is no hang; before the first batch the graph may have to be made.
+            progress("predict" if number else "compile", batch=number, num_batches=self._num_batches)
+            stop_if_requested()
             batch = next(batches)
             mask = self._rows(batch["mask"])
             ids.append(self._rows(batch[self._id])[mask])

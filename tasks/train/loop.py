@@ -1,5 +1,6 @@
 """The training loop, from the devices to the last checkpoint; runs in a worker process."""
 
+import contextlib
 import logging
 import math
 from pathlib import Path
@@ -8,36 +9,34 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import events
-from tasks.errors import TrainingError
-from tasks.files import lock_for_life
+from tasks.errors import Stopped, TrainingError
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
+from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_requested
 
-IDS_SHOWN = 8  # of a batch whose loss is not finite
+CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 logger = logging.getLogger("millstream")
 
 
 def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]:
     """Returns the TrainResult of a run, as JSON: trains from its newest checkpoint, or the start, to `train.total`.
 
-    Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss or a
-    gradient is not finite or a signal asked to stop; the last good checkpoint stays in either case.
+    Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss,
+    gradient or weight is not finite and is not rolled back; Stopped, after a checkpoint, if a signal asked for it.
     """
     run = find_run(Path(workspace), run_id)
     config = run.config.train
     progress("start")
-    # The worker of a flow process that was killed lives some seconds longer, and may still write a checkpoint.
-    lock_for_life(run.directory / "worker.lock", timeout_seconds=60)
     setup = set_up(run, Shards.model_validate(shards))
-    position = checkpoint.restore_newest(run.checkpoints, setup.variables)
+    position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
@@ -52,38 +51,77 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         clip_norm=config.clip_norm,
         clock=clock,
     )
-    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(resumed_from_step)))
+    batches = _batches_from(setup, position.step)
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
-    progress("compile")
+    if position.step == 0 and config.on_nonfinite == "rollback":
+        checkpoint.save(run.checkpoints, setup.variables, position)
 
-    while position.step < setup.total_steps:
-        outcomes = run_steps(batches, tf.constant(_num_steps(setup, position.step, config.steps_per_call), tf.int32))
-        position = _advance(position, outcomes)
-        _refuse_non_finite(outcomes, position, setup)
-        timing.add(outcomes)
-        progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-
-        done, stop = position.step == setup.total_steps, stop_requested()
-        ends_epoch = position.step % setup.feed.steps_per_epoch == 0
-        if ends_epoch or done:
-            position = _close_epoch(run, setup, position, timing)
-        if ends_epoch or done or stop or position.step % setup.checkpoint_every == 0:
+    phase = "compile"
+    while not _is_done(setup, position):
+        if position.step in position.skipped:
+            next(batches)
+            position = position.model_copy(update={"step": position.step + 1})
+        elif not _epoch_is_open(setup, position):
+            progress(phase)
+            num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+            outcomes = run_steps(batches, tf.constant(num_steps, tf.int32))
+            phase = "steps"
+            position = _advance(position, outcomes)
+            if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
+                position = roll_back(run, setup, position, step=position.step, what="loss or gradient")
+                batches = _batches_from(setup, position.step)
+                continue
+            timing.add(outcomes)
+            progress("step", step=position.step, total=setup.total_steps, **timing.figures())
+        stop = stop_requested()
+        saves = stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0
+        if saves and not weights_are_finite(setup):
+            position = roll_back(run, setup, position, step=position.step - 1, what="a weight or statistic after it")
+            batches = _batches_from(setup, position.step)
+            continue
+        if _epoch_is_open(setup, position):
+            with contextlib.suppress(Stopped):  # the next process validates
+                position = _close_epoch(run, setup, position, timing)
+        stop = stop_requested()
+        if saves or stop:
             progress("checkpoint", step=position.step)
             checkpoint.save(run.checkpoints, setup.variables, position)
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
-        if stop and not done:
-            raise TrainingError(
+            # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+            if not _epoch_is_open(setup, position):
+                checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
+        if stop and not _is_done(setup, position):
+            raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"
             )
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
 
 
-def _num_steps(setup: Setup, step: int, steps_per_call: int) -> int:
-    """Returns the steps of the next call: up to the next end of an epoch, checkpoint or the end of training."""
+def _ends_epoch(setup: Setup, step: int) -> bool:
+    """Returns whether this many steps end with an epoch, or, as the training does, within one."""
+    return step % setup.feed.steps_per_epoch == 0 or step == setup.total_steps
+
+
+def _epoch_is_open(setup: Setup, position: Position) -> bool:
+    """Returns whether the steps of an epoch are done, and its validation is not."""
+    return _ends_epoch(setup, position.step) and position.epoch_num_examples > 0
+
+
+def _is_done(setup: Setup, position: Position) -> bool:
+    return position.step == setup.total_steps and not _epoch_is_open(setup, position)
+
+
+def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
+    return iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(step)))
+
+
+def _num_steps(setup: Setup, position: Position, steps_per_call: int) -> int:
+    """Returns the steps of the next call: up to the next end of an epoch, checkpoint, batch to skip, or training."""
+    step = position.step
     to_epoch = setup.feed.steps_per_epoch - step % setup.feed.steps_per_epoch
     to_checkpoint = setup.checkpoint_every - step % setup.checkpoint_every
-    return min(steps_per_call, to_epoch, to_checkpoint, setup.total_steps - step)
+    to_skipped = min((skipped - step for skipped in position.skipped if skipped > step), default=steps_per_call)
+    return min(steps_per_call, to_epoch, to_checkpoint, to_skipped, setup.total_steps - step)
 
 
 def _advance(position: Position, outcomes: StepOutcomes) -> Position:
@@ -100,25 +138,12 @@ def _advance(position: Position, outcomes: StepOutcomes) -> Position:
     )
 
 
-def _refuse_non_finite(outcomes: StepOutcomes, position: Position, setup: Setup) -> None:
-    """Raises TrainingError that names the first step whose loss or gradient is not finite, and its examples.
-
-    It was not applied, so that `position` stands before it.
-    """
-    if bool(outcomes.healthy.numpy().all()):
-        return
-    epoch, batch = divmod(position.step, setup.feed.steps_per_epoch)
-    ids = setup.feed.ids(position.step)
-    shown = ", ".join(map(str, ids[:IDS_SHOWN])) + (", ..." if len(ids) > IDS_SHOWN else "")
-    raise TrainingError(
-        f"step {position.step + 1} of {setup.total_steps} (epoch {epoch + 1}, batch {batch + 1}): loss or gradient is "
-        f"not finite on its {len(ids)} examples (ids {shown}); nothing of it was applied or saved and the last "
-        "checkpoint stays; look at these examples, or try a lower train.optimizer.learning_rate or train.clip_norm=1.0"
-    )
-
-
 def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> Position:
     """Validates, writes the epoch's figures to the run's events, and returns the position with the best so far."""
+    # First, because a process that goes on with the validation has no steps of its own to time.
+    perf = {f"perf/{name}": value for name, value in timing.figures().items()}
+    if perf:
+        events.append(run.events, perf, step=position.step)
     progress("validate", step=position.step)
     figures = setup.validation.predict().figures()
     metrics = {
@@ -127,14 +152,19 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         "accuracy": position.epoch_num_correct / position.epoch_num_examples,
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
-        **{f"perf/{name}": value for name, value in timing.figures().items()},
     }
     events.append(run.events, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
+    odd = [name for name, value in metrics.items() if not math.isfinite(value)]
+    if odd:
+        line = f"{', '.join(odd)} of epoch {metrics['epoch']:g} not finite, while every weight is: training goes on"
+        logger.warning(line)
+        progress("note", line=f"{line}; the model or the validation split may hold a value that overflows")
     value = metrics[run.config.train.best_metric]
     sign = -1 if run.config.train.best_metric == "val_loss" else 1
-    is_best = math.isfinite(value) and (position.best_value is None or sign * value > sign * position.best_value)
+    # An accuracy of logits that are no numbers is one all the same.
+    is_best = not odd and (position.best_value is None or sign * value > sign * position.best_value)
     best = {"best_step": position.step, "best_value": value} if is_best else {}
     return position.model_copy(
         update={"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0, **best}
@@ -143,7 +173,10 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
 
 def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) -> TrainResult:
     if position.best_value is None:
-        raise TrainingError(f"{run.config.train.best_metric} was never finite; no checkpoint can be called the best")
+        raise TrainingError(
+            "no validation gave finite figures, while every weight is finite: no checkpoint can be called the best; "
+            "look for a layer that computes something else outside of training, or such values in the validation split"
+        )
     # From the events, not from this process: the last steps may have been another's, before a kill.
     perf = {
         name.removeprefix("perf/"): values[max(values)]
@@ -151,6 +184,7 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         if name.startswith("perf/")
     }
     return TrainResult(
+        total=run.config.train.total,
         best_checkpoint=checkpoint.path_of(run.checkpoints, position.best_step),
         last_checkpoint=checkpoint.path_of(run.checkpoints, position.step),
         best_step=position.best_step,
@@ -161,5 +195,6 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         num_parameters=setup.model.count_params(),
         devices=tuple(setup.strategy.extended.worker_devices),
         resumed_from_step=resumed_from_step,
+        skipped_steps=tuple(step + 1 for step in position.skipped),
         **perf,
     )

@@ -8,6 +8,8 @@ from tasks.files import Record
 class TrainResult(Record):
     """A finished training."""
 
+    total: str = ""
+    """`train.total` to which it was trained; a run that is given a longer one goes on from here."""
     best_checkpoint: Path
     last_checkpoint: Path
     best_step: int
@@ -26,3 +28,5 @@ class TrainResult(Record):
     """Share of the steps' time that was spent waiting for the feed."""
     resumed_from_step: int
     """0 for a training that began at the start."""
+    skipped_steps: tuple[int, ...] = ()
+    """Steps, counted from 1, whose global batch was left out by `train.on_nonfinite: rollback`."""

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tasks.errors import DataError, WorkerLost
+from tasks.errors import DataError
 from tasks.files import verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import completed
 from tasks.train.result import TrainResult
-from tasks.workers import launch
+from tasks.workers.restarts import call_for_run
 
 RESULT = "train.json"
 logger = logging.getLogger("millstream")
@@ -26,12 +26,19 @@ def train(run: Run, shards: Shards) -> TrainResult:
     A worker that is lost is started again, from the newest checkpoint, `train.max_restarts` times without a new one.
     Raises WorkerLost after that, and at once what the worker itself raised (ConfigError, TrainingError, WorkerError).
     """
-    if (run.directory / RESULT).is_file():
+    if _is_trained(run):
         result = find_result(run)
         logger.info("train: done already, best step %d", result.best_step)
         return result
     with _progress_bar() as show:
-        answer = _train_in_workers(run, shards, show)
+        answer = call_for_run(
+            run,
+            "train",
+            "tasks.train.loop:train",
+            {"shards": shards.model_dump(mode="json")},
+            newest_step=lambda: _newest_step(run),
+            on_progress=show,
+        )
     result = TrainResult.model_validate(answer)
     result.write(run.directory / RESULT)
     return result
@@ -39,7 +46,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
 
 def find_result(run: Run) -> TrainResult:
     """Returns the result of a run that was trained to its end; raises DataError if it was not, or is damaged."""
-    if not (run.directory / RESULT).is_file():
+    if not _is_trained(run):
         raise DataError(f"run {run.id} was not trained to its end; go on with `millstream train` or `millstream run`")
     result = TrainResult.read(run.directory / RESULT)
     try:
@@ -51,29 +58,10 @@ def find_result(run: Run) -> TrainResult:
     return result
 
 
-def _train_in_workers(run: Run, shards: Shards, on_progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Returns what the training returned, in one worker or one after another."""
-    limit, restarts, reached = run.config.train.max_restarts, 0, _newest_step(run)
-    while True:
-        try:
-            return launch.call(
-                "tasks.train.loop:train",
-                {"workspace": str(run.workspace), "run_id": run.id, "shards": shards.model_dump(mode="json")},
-                log=run.logs / "train.log",
-                on_progress=on_progress,
-                hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
-            )
-        except WorkerLost as error:
-            step = _newest_step(run)
-            if step > reached:
-                restarts, reached = 0, step
-            if restarts == limit:
-                raise WorkerLost(
-                    f"{error}; restarts without a new checkpoint since step {reached}: {restarts} of "
-                    f"train.max_restarts={limit}; once the cause is gone, the same command goes on"
-                ) from error
-            restarts += 1
-            logger.warning("train: %s; restart %d of %d, from step %d", error, restarts, limit, step)
+def _is_trained(run: Run) -> bool:
+    """Returns whether the run was trained to its present total; a result of before it was given a longer one is old."""
+    path = run.directory / RESULT
+    return path.is_file() and (TrainResult.read(path).total or run.config.train.total) == run.config.train.total
 
 
 def _newest_step(run: Run) -> int:

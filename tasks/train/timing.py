@@ -32,8 +32,17 @@ class Timing:
         self._totals += steps.sum(axis=1)
         self._recent.extend(steps[1])
 
+    def steps_in(self, seconds: float) -> int:
+        """Returns how many steps a call may take to last about so long: one until their time is known."""
+        return max(1, int(seconds / np.median(self._recent))) if self._recent else 1
+
     def figures(self) -> dict[str, float]:
-        """Returns examples_per_second, step_seconds_p50, step_seconds_p95 and input_wait_fraction (0..1)."""
+        """Returns examples_per_second, step_seconds_p50, step_seconds_p95 and input_wait_fraction (0..1).
+
+        None of them before the first step.
+        """
+        if not self._recent:
+            return {}
         examples, seconds, waits = self._totals
         p50, p95 = np.percentile(self._recent, [50, 95])
         return {

@@ -12,12 +12,15 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
-from tasks.errors import MillstreamError
+from tasks.errors import DataError, MillstreamError, RunError, Stopped, needs_the_user
+from tasks.files import lock_for_life
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
 TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
+LOCK_TIMEOUT_SECONDS = ORPHAN_GRACE_SECONDS + 2  # whoever holds it longer is no orphan
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -47,6 +50,12 @@ def stop_requested() -> bool:
     return _current.stop
 
 
+def stop_if_requested() -> None:
+    """Raises Stopped if this worker was asked to end; for work that leaves nothing half done when it is left."""
+    if _current.stop:
+        raise Stopped("stopped by a signal; the same command goes on")
+
+
 def write_report(descriptor: int, report: dict[str, Any]) -> None:
     """Writes one JSON line in one piece, so that children that share the pipe never mix theirs."""
     line = json.dumps(report).encode() + b"\n"
@@ -65,6 +74,7 @@ def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
     try:
         try:
             _settle(request, reports, alive)
+            _take_lock(request["lock"])
             module, _, name = request["function"].partition(":")
             function = getattr(importlib.import_module(module), name)
             outcome = json.dumps({"result": function(**request["arguments"])})
@@ -108,6 +118,18 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
     sys.path[:0] = request["import_path"]
 
 
+def _take_lock(path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        lock_for_life(Path(path), timeout_seconds=LOCK_TIMEOUT_SECONDS)
+    except TimeoutError:
+        raise RunError(
+            f"{path}: is held by another worker, which is at work on the same directory; wait for it or stop it, then "
+            "give the same command again"
+        ) from None
+
+
 def _on_sigterm(number: int, frame: Any) -> None:
     if _current.stop:
         os._exit(TOLD_TWICE)
@@ -124,4 +146,8 @@ def _end_with_server(alive: int) -> None:
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, MillstreamError):
         return {"mendable": type(error).__name__, "message": str(error)}
+    if isinstance(error, OSError) and needs_the_user(error):
+        where = error.filename or "the disk"
+        message = f"{where}: cannot be used ({error.strerror}); make room or give access, and the same command goes on"
+        return {"mendable": DataError.__name__, "message": message}
     return {"message": "".join(traceback.format_exception_only(error)).strip()}

@@ -25,6 +25,9 @@ from tasks.errors import WorkerError, WorkerLost
 from tasks.workers.child import ORPHAN_GRACE_SECONDS, TOLD_TWICE
 
 _IMPORT_TIMEOUT_SECONDS = 300.0
+# In them one thing is done of which no part tells its progress; in others there is a report for each call or batch.
+SLOW_PHASES = frozenset({"start", "compile", "checkpoint", "report", "export", "parity", "register"})
+_NOTE = "note"  # a line to show, which says nothing of the phase
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
 _POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
 _HINTS = {"SIGKILL": " (often the system's out-of-memory killer)"}
@@ -40,23 +43,27 @@ def call(
     arguments: dict[str, Any],
     *,
     log: Path,
+    lock: Path | None = None,
     environment: dict[str, str] | None = None,
     import_path: Sequence[str] = (),
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     hang_timeout_seconds: float = 300,
+    slow_phase_factor: float = 1,
     stop_grace_seconds: float = 10,
 ) -> dict[str, Any]:
     """Returns what `function` ('module:name') returned when it was called with `arguments` in a fresh child process.
 
     Arguments and result are JSON. The child has the present environment and folder of this process with `environment`
-    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. `on_progress` gets what
-    the child gives to `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
+    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. It holds the file `lock`
+    for life, so that of all children that name the same one is at work. `on_progress` gets what the child gives to
+    `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
 
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
     first stops the child: SIGTERM, `stop_grace_seconds`, SIGKILL.
 
-    Raises the child's own MillstreamError again; WorkerLost if it was killed, ended before it returned, or reported
-    nothing for `hang_timeout_seconds`; WorkerError if it failed otherwise or was told to end.
+    Raises the child's own MillstreamError again; RunError if another process holds `lock`; WorkerLost if the child was
+    killed, ended before it returned, or reported nothing for `hang_timeout_seconds`, or in one of SLOW_PHASES for
+    `slow_phase_factor` times as long; WorkerError if it failed otherwise or was told to end.
     """
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -69,12 +76,13 @@ def call(
         "working_directory": os.getcwd(),
         "import_path": [os.path.abspath(folder) for folder in import_path],
         "log": str(log),
+        "lock": str(lock.absolute()) if lock else None,
     }
     with _server.turn:
         _server.start()
         try:
             _server.send(request)
-            _follow(this, on_progress, hang_timeout_seconds)
+            _follow(this, on_progress, hang_timeout_seconds, slow_phase_factor)
         except _ServerGone as error:
             kind = WorkerLost if error.by_signal else WorkerError
             raise kind(f"{function} was lost: {error}; run it again") from None
@@ -237,12 +245,20 @@ def _environment() -> dict[str, str]:
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "KERAS_BACKEND": "tensorflow"}
 
 
-def _follow(this: _Call, on_progress: Callable[[dict[str, Any]], None] | None, hang_timeout_seconds: float) -> None:
+def _follow(
+    this: _Call,
+    on_progress: Callable[[dict[str, Any]], None] | None,
+    hang_timeout_seconds: float,
+    slow_phase_factor: float,
+) -> None:
     """Returns when the child has ended; raises WorkerLost if nothing more is heard of it for too long."""
-    silent_until = time.monotonic() + _IMPORT_TIMEOUT_SECONDS
+    phase, silent_until = "start", time.monotonic() + _IMPORT_TIMEOUT_SECONDS
     while this.ended is None:
         for report in _server.reports(this.number):
-            silent_until = time.monotonic() + hang_timeout_seconds
+            if report.get("phase", _NOTE) != _NOTE:
+                phase = report["phase"]
+            limit = hang_timeout_seconds * (slow_phase_factor if phase in SLOW_PHASES else 1)
+            silent_until = time.monotonic() + limit
             this.take(report)
             if "phase" in report and on_progress is not None:
                 on_progress(report)
@@ -254,8 +270,9 @@ def _follow(this: _Call, on_progress: Callable[[dict[str, Any]], None] | None, h
                 )
             _server.send({"signal": this.number, "number": signal.SIGUSR1})  # faulthandler writes the stacks
             raise WorkerLost(
-                f"{this.function} made no progress for {hang_timeout_seconds:g} s and was stopped; the stacks of its "
-                f"threads are in {this.log}; if it may be silent so long, raise distribute.hang_timeout_seconds"
+                f"{this.function} made no progress for {limit:g} s in its phase {phase!r} and was stopped; the stacks "
+                f"of its threads are in {this.log}; if it may be silent so long, raise distribute."
+                + ("slow_phase_factor" if phase in SLOW_PHASES else "hang_timeout_seconds")
             )
 
 

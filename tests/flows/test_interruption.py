@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tasks import events
+from tasks.files import verify
 from tasks.runs import Run, find_run, list_runs
 
 DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
@@ -112,3 +113,31 @@ def test_the_same_config_at_the_same_time_is_refused_with_host_and_process(mills
     refused = millstream("run", DIGITS, *overrides, code=1)
     assert f"run {run.id} with this very config is being carried out" in refused.stderr
     assert f"by process {process.pid}" in refused.stderr
+
+
+def test_resume_goes_on_from_a_finished_run_s_end_in_its_mlflow_run_and_beside_its_model(millstream):
+    short = ("train.total=2 epochs", "train.optimizer.schedule.kind=constant", "train.seed=7")
+    first = millstream.outcome(*short)
+    refused = millstream("resume", first["run_id"], code=1)
+    assert "is finished and is never trained again" in refused.stderr
+
+    second = json.loads(millstream("resume", first["run_id"], "train.total=4 epochs", "--json").stdout)
+    assert (second["run_id"], second["trained"]["resumed_from_step"]) == (first["run_id"], 46)
+    assert second["trained"]["num_steps"] == 92
+    run = find_run(millstream.workspace, first["run_id"])
+    assert (run.state().status, run.state().totals) == ("finished", ("2 epochs",))
+
+    client = mlflow.MlflowClient(second["tracking_uri"])
+    found = client.get_run(run.state().mlflow_run_id)
+    assert found.info.status == "FINISHED"
+    assert (found.data.params["train.total"], found.data.tags["changed.train.total"]) == ("2 epochs", "4 epochs")
+    points = client.get_metric_history(found.info.run_id, "loss")
+    assert [point.step for point in points] == [23, 46, 69, 92]
+    assert found.data.metrics["eval/loss"] == second["report"]["loss"]
+
+    models = [Path(outcome["exported"]["directory"]) for outcome in (first, second)]
+    assert [model.name for model in models] == [run.id, f"{run.id}-4-epochs"]
+    for model in models:
+        verify(model)
+    assert second["registered"]["version"] == first["registered"]["version"] + 1
+    assert (run.directory / "report-2-epochs").is_dir()

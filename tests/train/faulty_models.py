@@ -6,9 +6,11 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import time
 from pathlib import Path
 
+import keras
 import models_for_tests
 import numpy as np
 import tensorflow as tf
@@ -21,6 +23,11 @@ def fill_disk(fired):
     with contextlib.suppress(OSError), open(Path(fired).with_name("filler"), "wb", buffering=0) as file:
         while file.write(bytes(4096)):
             pass
+
+
+def make_read_only(fired):
+    """Makes the folder `read_only` beside `fired`, a mount of its own, read-only."""
+    subprocess.run(["mount", "-o", "remount,bind,ro", Path(fired).with_name("read_only")], check=True)
 
 
 def limit_files(_):
@@ -37,6 +44,7 @@ FAULTS = {
     "hang": lambda _: time.sleep(10**6),
     "raise": lambda _: 1 / 0,
     "fill_disk": fill_disk,
+    "make_read_only": make_read_only,
     "limit_files": limit_files,
 }
 
@@ -87,6 +95,49 @@ def recorded(inputs, num_classes, ledger):
 
     loop.make_run_steps = make_recorded
     return models_for_tests.dense(inputs, num_classes)
+
+
+def poisoned(inputs, num_classes, id):
+    """The dense model, which has no number for the example of this id: its pixels come brighter than any digit's."""
+    make_run_steps, timed_next = loop.make_run_steps, step.timed_next
+
+    def make_poisoned(strategy, model, optimizer, **settings):
+        def poison(batch):
+            is_it = tf.reshape(batch["id"] == id, [-1, *[1] * (len(batch["image"].shape) - 1)])
+            return {**batch, "image": tf.where(is_it, tf.constant(255, tf.uint8), batch["image"])}
+
+        def poisoned_next(strategy, iterator, clock, after):
+            batch, begun = timed_next(strategy, iterator, clock, after)
+            return strategy.run(poison, args=(batch,)), begun
+
+        step.timed_next = poisoned_next
+        return make_run_steps(strategy, model, optimizer, **settings)
+
+    loop.make_run_steps = make_poisoned
+    model = models_for_tests.dense(inputs, num_classes)
+    return keras.Model(inputs, NoNumberForBright()([model.output, inputs["image"]]))
+
+
+class NoNumberForBright(keras.layers.Layer):
+    """Gives NaN for an image with a value of 255."""
+
+    def call(self, inputs):
+        logits, images = inputs
+        bright = keras.ops.any(images == 255, axis=(1, 2, 3))[:, None]
+        return keras.ops.where(bright, np.nan, logits)
+
+
+class OnlyTrained(keras.layers.Layer):
+    """Gives no number outside of training."""
+
+    def call(self, inputs, training=False):
+        return inputs if training else inputs * np.nan
+
+
+def only_trained(inputs, num_classes):
+    """The dense model, without a number to say in validation."""
+    model = models_for_tests.dense(inputs, num_classes)
+    return keras.Model(inputs, OnlyTrained()(model.output))
 
 
 def count(fired):

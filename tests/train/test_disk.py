@@ -45,6 +45,40 @@ def test_on_a_full_disk_the_last_checkpoint_stays_and_with_room_the_training_goe
         assert digest_file(result.last_checkpoint / VARIABLES) == unbroken
 
 
+@contextlib.contextmanager
+def own_mount(folder):
+    """Yields whether the folder could be mounted onto itself, so that it can be made read-only alone."""
+    folder.mkdir()
+    mount = ["mount", "--bind", folder, folder]
+    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", folder], check=True)
+
+
+def test_on_a_read_only_disk_the_last_checkpoint_stays_and_once_writable_the_training_goes_on(
+    trainer, unbroken, tmp_path
+):
+    with own_mount(tmp_path / "read_only") as mounted:
+        # Where none can be mounted, the kernel refuses the worker's bytes for another reason.
+        fault, reason = ("make_read_only", "Read-only file system") if mounted else ("limit_files", "File too large")
+        run = trainer.faulty_run(fault, tmp_path / "fired", steps=[18])
+        run.checkpoints.symlink_to(tmp_path / "read_only")
+        with pytest.raises(TrainingError, match=reason) as error:
+            train(run, trainer.digits.shards)
+        assert (tmp_path / "fired").read_text() == f"{fault} at step 18\n"
+        assert str(error.value).startswith(f"{run.checkpoints}: the checkpoint of step 20 cannot be written (")
+        assert "; the one of step 10 stays; make room or make it writable, and the same command" in str(error.value)
+        assert [int(path.name) for path in completed(run.checkpoints)] == [10]
+        if mounted:
+            subprocess.run(["mount", "-o", "remount,bind,rw", tmp_path / "read_only"], check=True)
+        result = train(run, trainer.digits.shards)
+        assert result.resumed_from_step == 10
+        assert digest_file(result.last_checkpoint / VARIABLES) == unbroken
+
+
 def test_files_that_the_kernel_refuses_are_told_although_the_log_is_one_of_them(trainer, tmp_path):
     run = trainer.faulty_run("limit_files", tmp_path / "fired", steps=[18])
     run.logs.mkdir()

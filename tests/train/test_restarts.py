@@ -53,7 +53,7 @@ def test_a_worker_that_hangs_is_restarted_and_its_stacks_are_in_the_log(trainer,
     result = train(run, shards(trainer))
     assert lines(fired) == [f"{fault} at step 38"]
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "made no progress for 8 s and was stopped; the stacks" in line
+    assert "made no progress for 8 s in its phase 'step' and was stopped; the stacks" in line
     assert line.endswith("; restart 1 of 3, from step 30")
     # A process that the kernel has stopped cannot write.
     assert ("in <lambda>\n" in (run.logs / "train.log").read_text()) == (fault == "hang")

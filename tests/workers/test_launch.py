@@ -13,8 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tasks.errors import ConfigError, WorkerError, WorkerLost
+from tasks.errors import ConfigError, DataError, RunError, WorkerError, WorkerLost
+from tasks.files import lock
 from tasks.workers.child import progress, stop_requested
+from tasks.workers.launch import SLOW_PHASES
 
 HERE = Path(__file__).parent
 Call = Callable[..., dict[str, Any]]
@@ -160,6 +162,32 @@ def test_a_kill_is_named_with_its_likely_reason(call: Call, log: Path) -> None:
     )
 
 
+def test_a_child_holds_its_lock_for_life(call: Call, tmp_path: Path) -> None:
+    path, held = tmp_path / "lock", []
+
+    def on_progress(report: dict[str, Any]) -> None:
+        with pytest.raises(TimeoutError), lock(path, timeout_seconds=0):
+            pass
+        held.append(report["pid"])
+        os.kill(report["pid"], signal.SIGKILL)
+
+    with pytest.raises(WorkerLost):
+        call("ignore_all", lock=path, on_progress=on_progress)
+    assert len(held) == 1
+    with lock(path, timeout_seconds=0):
+        pass
+
+
+def test_a_child_whose_lock_is_held_is_refused_before_any_work(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path), pytest.raises(RunError) as refused:
+        call("ignore_all", lock=path, on_progress=lambda report: pytest.fail("it is at work"))
+    assert str(refused.value) == (
+        f"{path}: is held by another worker, which is at work on the same directory; wait for it or stop it, then give "
+        "the same command again"
+    )
+
+
 def test_sigterm_lets_the_child_finish_and_report(call: Call, tmp_path: Path) -> None:
     def on_progress(report: dict[str, Any]) -> None:
         os.kill(report["pid"], signal.SIGTERM)
@@ -213,11 +241,36 @@ def test_a_hang_is_noticed_and_its_stacks_are_in_the_log(call: Call, log: Path) 
             stop_grace_seconds=0.2,
         )
     assert str(error.value) == (
-        "worker_functions:ignore_all made no progress for 1 s and was stopped; the stacks of its threads are in "
-        f"{log}; if it may be silent so long, raise distribute.hang_timeout_seconds"
+        "worker_functions:ignore_all made no progress for 1 s in its phase 'ready' and was stopped; the stacks of its "
+        f"threads are in {log}; if it may be silent so long, raise distribute.hang_timeout_seconds"
     )
     assert "in ignore_all\n" in log.read_text()
     assert not psutil.pid_exists(pids[0])
+
+
+@pytest.mark.parametrize("phase", ["steps", "predict", *sorted(SLOW_PHASES)])
+def test_a_hang_is_noticed_in_each_phase_within_its_own_limit(call: Call, phase: str) -> None:
+    slow = phase in SLOW_PHASES
+    with pytest.raises(WorkerLost) as error:
+        call(
+            "hang_in",
+            {"phases": ["steps" if slow else "compile", phase, "note"]},
+            hang_timeout_seconds=0.2,
+            slow_phase_factor=2,
+            stop_grace_seconds=0.1,
+        )
+    said = str(error.value)
+    assert f"made no progress for {0.4 if slow else 0.2} s in its phase {phase!r} and was stopped" in said
+    assert said.endswith("raise distribute." + ("slow_phase_factor" if slow else "hang_timeout_seconds"))
+
+
+def test_a_disk_that_refuses_is_told_as_what_a_user_can_mend(call: Call) -> None:
+    with pytest.raises(DataError) as error:
+        call("meet_read_only_disk")
+    assert str(error.value) == (
+        "/data/events.jsonl: cannot be used (Read-only file system); make room or give access, and the same command "
+        "goes on"
+    )
 
 
 def test_kill_9_of_the_flow_process_leaves_neither_child_nor_server(tmp_path: Path) -> None:

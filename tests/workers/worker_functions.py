@@ -1,6 +1,7 @@
 """What the children of these tests run."""
 
 import ctypes
+import errno
 import os
 import sys
 import time
@@ -71,6 +72,18 @@ def ignore_all() -> dict[str, Any]:
     progress("ready", pid=os.getpid(), server=os.getppid())
     while True:
         time.sleep(60)
+
+
+def hang_in(phases: list[str]) -> dict[str, Any]:
+    """Goes through phases and is silent in the last."""
+    for phase in phases:
+        progress(phase)
+    time.sleep(10**6)
+    return {}
+
+
+def meet_read_only_disk() -> dict[str, Any]:
+    raise OSError(errno.EROFS, "Read-only file system", "/data/events.jsonl")
 
 
 def sum_over_replicas(distribute: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""Restarts: the worker of a run's stage, and another in its place each time it is lost."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tasks.errors import WorkerLost
+from tasks.runs import Run
+from tasks.workers import launch
+
+logger = logging.getLogger("millstream")
+
+
+def call_for_run(
+    run: Run,
+    stage: str,
+    function: str,
+    arguments: dict[str, Any],
+    *,
+    newest_step: Callable[[], int] | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+    before_restart: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Returns what `function` returned in the one worker that is at work on the run; its log is logs/<stage>.log.
+
+    It is called with `workspace`, `run_id` and `arguments`. If its worker is lost it is called again,
+    `train.max_restarts` times; with `newest_step`, which tells the newest checkpoint, so often without a new one.
+    `before_restart` tidies up what a lost worker may leave. Raises WorkerLost after the last, and at once what the
+    worker itself raised.
+    """
+    limit, restarts, reached = run.config.train.max_restarts, 0, newest_step() if newest_step else 0
+    while True:
+        try:
+            return launch.call(
+                function,
+                {"workspace": str(run.workspace), "run_id": run.id, **arguments},
+                log=run.logs / f"{stage}.log",
+                lock=run.worker_lock,
+                on_progress=on_progress,
+                hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
+                slow_phase_factor=run.config.distribute.slow_phase_factor,
+            )
+        except WorkerLost as error:
+            step = newest_step() if newest_step else 0
+            if step > reached:
+                restarts, reached = 0, step
+            if restarts == limit:
+                since = f"restarts without a new checkpoint since step {reached}" if newest_step else "restarts"
+                raise WorkerLost(
+                    f"{error}; {since}: {restarts} of train.max_restarts={limit}; once the cause is gone, the same "
+                    "command goes on"
+                ) from error
+            restarts += 1
+            from_step = f", from step {step}" if newest_step else ""
+            logger.warning("%s: %s; restart %d of %d%s", stage, error, restarts, limit, from_step)
+            before_restart()
