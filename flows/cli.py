@@ -196,7 +196,7 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
     )
 
 
-for command in (history.runs, history.compare):
+for command in (history.runs, history.compare, history.sync):
     commands.command(command)
 
 

@@ -20,6 +20,7 @@ from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
 from tasks.runs import RunState
 from tasks.track.client import ui_command
 from tasks.track.comparison import Comparison
+from tasks.track.sync import Synced
 
 if TYPE_CHECKING:
     from flows.training import Outcome
@@ -167,6 +168,23 @@ def comparison(found: Comparison, *, json: bool) -> None:
         if found.ui_command:
             note(f"  {_program_folder()}{found.ui_command}")
         note(f"  {found.mlflow_url}")
+
+
+def synced(found: Sequence[Synced], *, json: bool) -> None:
+    """Prints what was sent of each run, and why not all."""
+    if json:
+        _print_json([each.model_dump(mode="json") for each in found])
+        return
+    if not found:
+        note("nothing to send: MLflow has all of every run")
+    for each in found:
+        points = each.sent.get("metrics", 0)
+        things = [f"{points:,} metric points"] * (points > 0) + [name for name in each.sent if name != "metrics"]
+        text(f"{each.run_id}: sent {', '.join(things) or 'nothing'}\n")
+        if each.problem:
+            note(f"  not all: {each.problem}")
+        if each.url:
+            note(f"  {each.url}")
 
 
 def findings(found: Sequence["Finding"], *, json: bool) -> None:

@@ -1,5 +1,6 @@
 """The commands about runs that are there: listed, compared, sent to MLflow."""
 
+import sys
 from pathlib import Path
 
 from flows import display
@@ -45,3 +46,24 @@ def compare(
         labels = display.labels(len(found))
         write_curves({f"{label}  {run.id}": run for label, run in zip(labels, found, strict=True)}, png)
     display.comparison(compared, json=json)
+
+
+def sync(run_id: str | None = None, /, *, json: Json = False) -> None:
+    """Sends to MLflow what it lacks of runs that are over, because it did not answer or their process was killed.
+
+    Example: millstream sync
+
+    Parameters
+    ----------
+    run_id
+        Id of a run, as `millstream runs` lists it; default: every run of the workspace that was tracked.
+    """
+    from tasks.track import sync as room
+
+    workspace = workspace_of()
+    named = run_id is not None
+    runs = [find_run(workspace, run_id)] if run_id is not None else room.tracked_runs(workspace)
+    found = list(room.sync(runs, named=named))
+    display.synced(found, json=json)
+    if any(each.problem for each in found):
+        sys.exit(1)

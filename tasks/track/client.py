@@ -91,6 +91,11 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, OSError)  # every error of requests is one
 
 
+def first_line(error: Exception) -> str:
+    """Returns what an error says, without what its libraries add below."""
+    return str(error).partition("\n")[0]
+
+
 def run_url(uri: str, experiment_id: str, mlflow_run_id: str) -> str:
     """Returns the link of a run in the MLflow UI: of the server, or of the UI that `ui_command` opens."""
     return f"{_ui_address(uri)}/#/experiments/{experiment_id}/runs/{mlflow_run_id}?{_WORKFLOW}"

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from tasks.runs import STATE, Run
 from tasks.track import client as mlflow_client
@@ -41,6 +41,10 @@ class Sender:
         return self._client
 
     @property
+    def is_connected(self) -> bool:
+        return self._client is not None
+
+    @property
     def mlflow_run_id(self) -> str:
         return self._tracked.mlflow_run_id
 
@@ -60,7 +64,8 @@ class Sender:
         before = self._tracked if found.run_id == self._tracked.mlflow_run_id else Tracked()
         # What became of it is the server's to say: whoever found it dead may have ended it.
         self._remember(before.model_copy(update={**place, "sent": {**before.sent, STATUS: found.status}}))
-        self._run.update(mlflow_run_id=found.run_id)
+        if self._run.state().mlflow_run_id != found.run_id:
+            self._run.update(mlflow_run_id=found.run_id)
         self._client = client
 
     @property
@@ -68,37 +73,36 @@ class Sender:
         """The tracking server or database, for messages."""
         return mlflow_client.without_password(self.uri)
 
-    def send(self, status: Status) -> dict[str, int]:
-        """Sends everything that there is and returns how much of what, by name; raises what may go better later.
+    def send(self, status: Status, *, ended_ms: int | None = None) -> Iterator[tuple[str, int]]:
+        """Sends everything that there is; yields the name and number of each thing once MLflow has it.
 
-        What MLflow refuses is reported and left out.
+        `ended_ms`: when the run ended, in ms since 1970; default: now. Raises what may go better later; what MLflow
+        refuses is reported and left out.
         """
         self.connect()
-        sent = {}
         points, after = read_points(self._run.events, self._tracked)
         for start in range(0, len(points), MAX_METRICS_PER_CALL):
             some = points[start : start + MAX_METRICS_PER_CALL]
             self._try("metrics", partial(self.client.log_batch, self.mlflow_run_id, metrics=some))
         if after != self._tracked:
             self._remember(after)
-            sent["metrics"] = len(points)
-        for item in self._new_items(status):
+            yield "metrics", len(points)
+        for item in self._new_items(status, ended_ms):
             self._try(item.name, partial(item.send, self.client, self.mlflow_run_id))
             self._remember(self._tracked.model_copy(update={"sent": {**self._tracked.sent, item.name: item.stamp}}))
-            sent[item.name] = 1
-        return sent
+            yield item.name, 1
 
     def unsent(self, status: Status) -> list[str]:
         """Returns the names of what the MLflow run lacks; asks no server."""
         points = ["metrics"] if has_new_points(self._run.events, self._tracked) else []
         return [*points, *(item.name for item in self._new_items(status))]
 
-    def _new_items(self, status: Status) -> Iterator[Item]:
+    def _new_items(self, status: Status, ended_ms: int | None = None) -> Iterator[Item]:
         def set_status(client: "MlflowClient", mlflow_run_id: str) -> None:
             if status == "RUNNING":
                 client.update_run(mlflow_run_id, status=status)
             else:
-                client.set_terminated(mlflow_run_id, status, end_time=ended_ms(self._run))
+                client.set_terminated(mlflow_run_id, status, end_time=ended_ms)
 
         for item in (*run_items(self._run), Item(STATUS, status, set_status)):
             if self._tracked.sent.get(item.name) != item.stamp:
@@ -141,7 +145,12 @@ class Sender:
         return info if info.lifecycle_stage == "active" else None
 
 
-def ended_ms(run: Run) -> int:
-    """Returns when a run that is being carried out no longer last gave a sign of life, in ms since 1970."""
+def told_status(run: Run) -> Status | None:
+    """Returns the status that MLflow was last told of a run; None if it was never told one."""
+    return cast("Status | None", read_tracked(run).sent.get(STATUS))
+
+
+def last_sign_ms(run: Run) -> int:
+    """Returns when a run last gave a sign of life, in ms since 1970: when it ended, if nobody is carrying it out."""
     files = (run.directory / STATE, run.events)
     return max(file.stat().st_mtime_ns for file in files if file.is_file()) // 1_000_000

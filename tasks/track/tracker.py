@@ -112,10 +112,11 @@ class Tracker:
             try:
                 self._sender.connect()
                 self._announce()
-                self._sender.send(self._status if closing else "RUNNING")
+                for _ in self._sender.send(self._status if closing else "RUNNING"):
+                    pass
             except Exception as error:  # of MLflow and all below it; tried again
                 failures += 1
-                self._last_error = str(error).partition("\n")[0]
+                self._last_error = mlflow_client.first_line(error)
                 if failures == 1:
                     logger.warning(
                         "tracking: nothing can be sent to %s (%s); the run goes on, and all is kept and tried again",
