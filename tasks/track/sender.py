@@ -1,6 +1,7 @@
 """The sender: brings the MLflow run of a pipeline run level with the run's directory."""
 
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from tasks.runs import STATE, Run
 from tasks.track import client as mlflow_client
-from tasks.track.contents import RUN_ID_TAG, Item, run_items, run_name
+from tasks.track.contents import HOST_TAG, RUN_ID_TAG, WORKSPACE_TAG, Item, run_items, run_name
 from tasks.track.points import has_new_points, read_points
 from tasks.track.tracked import Tracked, read_tracked, write_tracked
 
@@ -124,7 +125,8 @@ class Sender:
 
     def _create(self, client: "MlflowClient", experiment_id: str) -> "RunInfo":
         created_ms = round(datetime.fromisoformat(self._run.state().created).timestamp() * 1000)
-        tags = {RUN_ID_TAG: self._run.id}
+        # All by which a later run can tell that this one's process died.
+        tags = {RUN_ID_TAG: self._run.id, HOST_TAG: socket.gethostname(), WORKSPACE_TAG: str(self._run.workspace)}
         return client.create_run(experiment_id, start_time=created_ms, run_name=run_name(self._run), tags=tags).info
 
     def _find(self, client: "MlflowClient", experiment_id: str) -> "RunInfo | None":

@@ -13,6 +13,7 @@ from tasks.runs import Run
 from tasks.track import client as mlflow_client
 from tasks.track.provenance import write_provenance
 from tasks.track.sender import Sender, Status
+from tasks.track.sweep import sweep
 from tasks.train.result import TrainResult
 
 SECONDS_BETWEEN_CALLS = 1.0
@@ -55,6 +56,7 @@ class Tracker:
         self.uri = self._sender.uri
         self._status: Status = "RUNNING"
         self._connected, self._closing, self._given_up = threading.Event(), threading.Event(), threading.Event()
+        self._swept = False
         self._last_error = "it has not answered yet"
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
@@ -114,6 +116,7 @@ class Tracker:
                 self._announce()
                 for _ in self._sender.send(self._status if closing else "RUNNING"):
                     pass
+                self._sweep()
             except Exception as error:  # of MLflow and all below it; tried again
                 failures += 1
                 self._last_error = mlflow_client.first_line(error)
@@ -138,3 +141,8 @@ class Tracker:
             sender = self._sender
             self.url = mlflow_client.run_url(sender.uri, sender.experiment_id, sender.mlflow_run_id)
             self._connected.set()
+
+    def _sweep(self) -> None:
+        if not self._swept:
+            self._swept = True  # tried once: what is left over is for the next run
+            sweep(self._sender.client, self._sender.experiment_id, self._run)
