@@ -17,6 +17,7 @@ from tasks.errors import MillstreamError, needs_the_user
 from tasks.files import Record, write_atomic
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run, open_run, workspace_of
+from tasks.secrets import keep_out_of_logs
 
 RunId = Annotated[
     str | None, Parameter(name="--run", help="Id of the run to go on with, as `millstream runs` lists it.")
@@ -41,6 +42,7 @@ def app() -> None:
     """Runs the command line of this process and ends it: 0 ok, 1 failed, 2 usage or config, 130 interrupted."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("millstream").setLevel(logging.INFO)
+    keep_out_of_logs()
     interrupted = False
 
     def interrupt(number: int, frame: object) -> None:

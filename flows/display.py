@@ -18,6 +18,7 @@ from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
 from tasks.runs import RunState
+from tasks.secrets import scrub
 from tasks.track.client import ui_command
 from tasks.track.comparison import Comparison
 from tasks.track.sync import Synced
@@ -39,7 +40,7 @@ def error(problem: BaseException) -> None:
     """Prints what a user can mend, without a traceback."""
     console = _console(stderr=True)
     console.print("error: ", style="bold red", end="")
-    console.print(str(problem), soft_wrap=True)
+    console.print(scrub(str(problem)), soft_wrap=True)
 
 
 def record(value: Record, *, json: bool) -> None:

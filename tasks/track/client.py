@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tasks.files import lock
 from tasks.runs import Run
+from tasks.secrets import scrub
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -92,8 +93,8 @@ def is_outage(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Returns what an error says, without what its libraries add below."""
-    return str(error).partition("\n")[0]
+    """Returns what an error says, without what its libraries add below and without secrets."""
+    return scrub(str(error).partition("\n")[0])
 
 
 def run_url(uri: str, experiment_id: str, mlflow_run_id: str) -> str:

@@ -53,7 +53,7 @@ class Tracker:
         self._run = run
         write_provenance(run, tags)
         self._sender = Sender(run)
-        self.uri = self._sender.uri
+        self.uri = self._sender.address
         self._status: Status = "RUNNING"
         self._connected, self._closing, self._given_up = threading.Event(), threading.Event(), threading.Event()
         self._swept = False
@@ -74,7 +74,8 @@ class Tracker:
     def log_shards(self, shards: Shards) -> None:
         """Logs the counts of the shards as data/*; the data set and its manifest are found where they lie."""
         counts = {"num_shards": shards.num_shards, "num_bad": shards.num_bad}
-        self._log("data", counts | {f"num_examples_{split}": number for split, number in shards.num_examples.items()})
+        counts |= {f"num_examples_{split}": number for split, number in shards.num_examples.items()}
+        self._log("data", counts, step=0)
 
     def log_training(self, trained: TrainResult) -> None:
         """Logs the best step; the curves and perf/* come from the run's events, which the training wrote itself."""
@@ -83,7 +84,9 @@ class Tracker:
 
     def log_report(self, report: EvalReport) -> None:
         """Logs the figures as eval/*; the report and its plots are found where they lie."""
-        self._log("eval", {"accuracy": report.accuracy, "loss": report.loss, "num_examples": report.num_examples})
+        figures = {"accuracy": report.accuracy, "loss": report.loss, "num_examples": report.num_examples}
+        # By the step of what was evaluated: a run that went on longer is evaluated once more.
+        self._log("eval", figures, step=int(report.checkpoint.name))
 
     def close(self, status: Status, flush_seconds: float) -> None:
         """Ends the MLflow run and the thread; warns if not all could be sent in `flush_seconds`."""
@@ -103,8 +106,8 @@ class Tracker:
                 self._run.id,
             )
 
-    def _log(self, group: str, figures: Mapping[str, float]) -> None:
-        events.append(self._run.events, {f"{group}/{name}": value for name, value in figures.items()}, step=0)
+    def _log(self, group: str, figures: Mapping[str, float], *, step: int) -> None:
+        events.append(self._run.events, {f"{group}/{name}": value for name, value in figures.items()}, step=step)
 
     def _work(self) -> None:
         """Sends until all is sent and the tracker is closed."""
