@@ -10,14 +10,15 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter, validators
 from cyclopts.types import PositiveInt
 
-from flows import display, embedded
+from flows import display, embedded, history
+from flows.options import Json
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
 from tasks.files import Record, write_atomic
 from tasks.prepare.manifest import Shards
-from tasks.runs import Run, find_run, list_runs, open_run, workspace_of
+from tasks.runs import Run, find_run, open_run, workspace_of
+from tasks.secrets import keep_out_of_logs
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object instead of text.")]
 RunId = Annotated[
     str | None, Parameter(name="--run", help="Id of the run to go on with, as `millstream runs` lists it.")
 ]
@@ -41,6 +42,7 @@ def app() -> None:
     """Runs the command line of this process and ends it: 0 ok, 1 failed, 2 usage or config, 130 interrupted."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("millstream").setLevel(logging.INFO)
+    keep_out_of_logs()
     interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
@@ -199,13 +201,8 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
     )
 
 
-@commands.command
-def runs(json: Json = False) -> None:
-    """The runs of the workspace, newest first.
-
-    Example: millstream runs
-    """
-    display.runs(list_runs(workspace_of()), json=json)
+for command in (history.runs, history.compare, history.sync):
+    commands.command(command)
 
 
 @commands.command

@@ -2,6 +2,7 @@
 
 import json as json_module
 import shutil
+import string
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,10 @@ from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
 from tasks.prepare.wording import count
 from tasks.runs import RunState
+from tasks.secrets import scrub
 from tasks.track.client import ui_command
+from tasks.track.comparison import Comparison
+from tasks.track.sync import Synced
 
 if TYPE_CHECKING:
     from flows.training import Outcome
@@ -39,7 +43,7 @@ def error(problem: BaseException) -> None:
     """Prints what a user can mend, without a traceback."""
     console = _console(stderr=True)
     console.print("error: ", style="bold red", end="")
-    console.print(str(problem), soft_wrap=True)
+    console.print(scrub(str(problem)), soft_wrap=True)
 
 
 def record(value: Record, *, json: bool) -> None:
@@ -152,6 +156,51 @@ def runs(states: Sequence[RunState], *, json: bool) -> None:
     _console().print(table)
 
 
+def labels(number: int) -> list[str]:
+    """Returns short names of runs that are shown side by side: A, B, ..., Z, AA, ..."""
+    letters = string.ascii_uppercase
+    return [letters[index // 26 - 1] * (index >= 26) + letters[index % 26] for index in range(number)]
+
+
+def comparison(found: Comparison, *, json: bool) -> None:
+    """Prints in what runs differ, a table for each group, and where MLflow shows them side by side."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    names = labels(len(found.runs))
+    _print_pairs({name: f"{state.id}  {state.status}" for name, state in zip(names, found.runs, strict=True)})
+    for group, differences in found.differences.items():
+        text(f"\n{group}: {len(differences)} differ, {found.num_equal[group]} are equal\n")
+        if not differences:
+            continue
+        table = Table("", *(Column(name, overflow="fold") for name in names), box=None, pad_edge=False)
+        for name, values in differences.items():
+            table.add_row(f"  {name}", *(_short(name, value) for value in values))
+        _console().print(table)
+    if found.mlflow_url:
+        note("\nLook at them side by side:")
+        if found.ui_command:
+            note(f"  {_program_folder()}{found.ui_command}")
+        note(f"  {found.mlflow_url}")
+
+
+def synced(found: Sequence[Synced], *, json: bool) -> None:
+    """Prints what was sent of each run, and why not all."""
+    if json:
+        _print_json([each.model_dump(mode="json") for each in found])
+        return
+    if not found:
+        note("nothing to send: MLflow has all of every run")
+    for each in found:
+        points = each.sent.get("metrics", 0)
+        things = [f"{points:,} metric points"] * (points > 0) + [name for name in each.sent if name != "metrics"]
+        text(f"{each.run_id}: sent {', '.join(things) or 'nothing'}\n")
+        if each.problem:
+            note(f"  not all: {each.problem}")
+        if each.url:
+            note(f"  {each.url}")
+
+
 def findings(found: Sequence["Finding"], *, json: bool) -> None:
     """Prints what the doctor found, with the fix of each."""
     if json:
@@ -221,6 +270,17 @@ def _values(found: FeatureStatistics | None) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
+
+
+def _short(name: str, value: Any) -> str:
+    """Returns a compared value as it fits into a column; --json has all of it."""
+    if value is None:
+        return "-"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+    if name.endswith(("digest", "commit")):
+        return str(value)[:12]
+    return _one_line(str(value))
 
 
 def _program_folder() -> str:

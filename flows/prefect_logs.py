@@ -5,6 +5,8 @@ import os
 
 from prefect.logging.handlers import APILogHandler
 
+from tasks.secrets import keep_out_of_logs
+
 
 def follow() -> None:
     """Sends what logger `millstream` says from now on to the flow run of this process."""
@@ -12,5 +14,6 @@ def follow() -> None:
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
     logger = logging.getLogger("millstream")
     logger.setLevel(logging.INFO)
+    keep_out_of_logs()
     if not any(isinstance(handler, APILogHandler) for handler in logger.handlers):
         logger.addHandler(APILogHandler())

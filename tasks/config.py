@@ -5,6 +5,7 @@ import zoneinfo
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
@@ -226,10 +227,20 @@ class PromoteConfig(Section):
 class TrackingConfig(Section):
     """Where the MLflow run lives."""
 
-    uri: str | None = None
-    """MLflow tracking server or database; default: MLFLOW_TRACKING_URI, else mlflow.db in the workspace."""
+    # The pattern is for Prefect's form, which refuses a login before it is stored.
+    uri: str | None = Field(None, json_schema_extra={"pattern": r"^(sqlite:.*|[^@]*)$"})
+    """MLflow tracking server or database, without a login; default: MLFLOW_TRACKING_URI, else mlflow.db in the
+    workspace."""
     experiment: str | None = Field(None, pattern=r"^[^/]+$")
     """MLflow experiment; default: the config's name."""
+
+    @field_validator("uri")
+    @classmethod
+    def _tells_no_secret(cls, uri: str | None) -> str | None:
+        # It would stand in the run's config.yaml, in MLflow and in Prefect.
+        if uri is not None and "@" in urlsplit(uri).netloc:
+            raise ValueError("must have no user name or password: give the whole URI in MLFLOW_TRACKING_URI instead")
+        return uri
 
 
 class Schedule(Section):

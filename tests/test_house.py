@@ -30,6 +30,7 @@ ORDER = (
         "progress",
         "runs",
         "schema",
+        "secrets",
         "section",
         "size",
         "source_code",

@@ -1,19 +1,24 @@
 """The MLflow client: where the runs are kept, how that place is reached, and how a person looks at it."""
 
+import json
 import logging
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from tasks.files import lock
 from tasks.runs import Run
+from tasks.secrets import scrub
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 UI_PORT = 5000
+# Without it the UI opens in the mode for language models, which does not show a training.
+_WORKFLOW = "workflowType=machine_learning"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -87,11 +92,21 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, OSError)  # every error of requests is one
 
 
+def first_line(error: Exception) -> str:
+    """Returns what an error says, without what its libraries add below and without secrets."""
+    return scrub(str(error).partition("\n")[0])
+
+
 def run_url(uri: str, experiment_id: str, mlflow_run_id: str) -> str:
     """Returns the link of a run in the MLflow UI: of the server, or of the UI that `ui_command` opens."""
-    address = without_password(uri).rstrip("/") if _is_server(uri) else f"http://127.0.0.1:{UI_PORT}"
-    # Without its end the UI opens in the mode for language models, which does not show a training.
-    return f"{address}/#/experiments/{experiment_id}/runs/{mlflow_run_id}?workflowType=machine_learning"
+    return f"{_ui_address(uri)}/#/experiments/{experiment_id}/runs/{mlflow_run_id}?{_WORKFLOW}"
+
+
+def compare_url(uri: str, experiment_ids: Sequence[str], mlflow_run_ids: Sequence[str]) -> str:
+    """Returns the link of the page that shows runs side by side, like `run_url`."""
+    lists = {"runs": mlflow_run_ids, "experiments": experiment_ids}
+    query = urlencode({name: json.dumps(list(ids), separators=(",", ":")) for name, ids in lists.items()})
+    return f"{_ui_address(uri)}/#/compare-runs?{query}&{_WORKFLOW}"
 
 
 def ui_command(uri: str) -> str:
@@ -103,6 +118,10 @@ def without_password(uri: str) -> str:
     """Returns the URI without user and password, for messages."""
     parts = urlsplit(uri)
     return uri.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1) if parts.netloc else uri
+
+
+def _ui_address(uri: str) -> str:
+    return without_password(uri).rstrip("/") if _is_server(uri) else f"http://127.0.0.1:{UI_PORT}"
 
 
 def _is_server(uri: str) -> bool:

@@ -3,32 +3,84 @@
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
+from tasks.errors import DataError
+from tasks.files import Record
+from tasks.runs import Run
+from tasks.source_code import source_code_digest
+
+PROVENANCE = "provenance.json"
+_TAGGED_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
 
 
-def provenance_tags(folder: Path) -> dict[str, str]:
-    """Returns MLflow tags: the host, versions, and the git commit if `folder` lies in a checkout."""
-    tags = {"millstream.host": socket.gethostname(), "version.python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            tags[f"version.{package}"] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # such as tensorflow under another build's name
-            continue
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit:
-        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-        tags |= {"mlflow.source.git.commit": commit, "git.dirty": "true" if changes else "false"}
-    return tags
+class Provenance(Record):
+    """provenance.json of a run: under what it was carried out, the last time that it was."""
+
+    host: str
+    python: str
+    platform: str
+    packages: dict[str, str]
+    """Version of every installed distribution, by its name."""
+    code_digest: str
+    """Of the source files that the model is made of."""
+    commit: str | None
+    """The git commit, if the model's folder lies in a checkout."""
+    dirty: bool | None
+    """Whether tracked files there differ from the commit."""
+    tags: dict[str, str]
+    """What leads to the flow that carried it out."""
+
+    def requirements(self) -> str:
+        """Returns the packages as a requirements.txt, under the versions of Python and platform."""
+        lines = [f"{name}=={version}" for name, version in self.packages.items()]
+        return "\n".join([f"# Python {self.python} on {self.platform}", *lines, ""])
+
+    def as_tags(self) -> dict[str, str]:
+        """Returns it as MLflow tags: host, code and the versions that matter most."""
+        tags = {
+            "millstream.host": self.host,
+            "millstream.code_digest": self.code_digest,
+            "version.python": self.python,
+            **{f"version.{name}": self.packages[name] for name in _TAGGED_PACKAGES if name in self.packages},
+        }
+        if self.commit is not None:
+            tags |= {"mlflow.source.git.commit": self.commit, "git.dirty": str(self.dirty).lower()}
+        return tags | self.tags
 
 
-def requirements() -> str:
-    """Returns every installed distribution as a requirements.txt, under the versions of Python and platform."""
-    lines = {f"{found.name}=={found.version}" for found in metadata.distributions()}
-    return "\n".join(
-        [f"# Python {platform.python_version()} on {platform.platform()}", *sorted(lines, key=str.lower), ""]
+def find_provenance(run: Run) -> Provenance | None:
+    """Returns what is recorded of a run; None of one that was never tracked."""
+    try:
+        return Provenance.read(run.directory / PROVENANCE)
+    except DataError:
+        return None
+
+
+def write_provenance(run: Run, tags: Mapping[str, str]) -> None:
+    """Records in the run's directory under what this process carries it out."""
+    provenance(run, tags).write(run.directory / PROVENANCE)
+
+
+def provenance(run: Run, tags: Mapping[str, str]) -> Provenance:
+    """Returns under what this process carries out a run."""
+    model = run.config.model
+    commit = _git(Path(model.folder or "."), "rev-parse", "HEAD")
+    changes = _git(Path(model.folder or "."), "status", "--porcelain", "--untracked-files=no") if commit else None
+    packages = {found.name: found.version for found in metadata.distributions()}
+    return Provenance(
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        packages={name: packages[name] for name in sorted(packages, key=str.lower)},
+        code_digest=source_code_digest(
+            model.build.partition(":")[0], model.folder, setting=f"model.build={model.build!r}"
+        ),
+        commit=commit or None,
+        dirty=None if changes is None else bool(changes),
+        tags=dict(tags),
     )
 
 

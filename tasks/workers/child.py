@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from tasks.errors import DataError, MillstreamError, RunError, Stopped, needs_the_user
 from tasks.files import lock_for_life
+from tasks.secrets import scrub
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
 TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
@@ -81,8 +82,8 @@ def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
             code = 0
         except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
             with contextlib.suppress(OSError):  # the log's disk may be full; what is told matters more
-                traceback.print_exc()
-            outcome = json.dumps({"error": _describe(error)})
+                print(scrub(traceback.format_exc()), end="", file=sys.stderr)  # noqa: T201
+            outcome = json.dumps({"error": {name: scrub(text) for name, text in _describe(error).items()}})
         for start in range(0, len(outcome), _PART_LENGTH):
             write_report(reports, {"call": request["call"], "part": outcome[start : start + _PART_LENGTH]})
         with contextlib.suppress(OSError):

@@ -1,16 +1,20 @@
 """Provenance: a run names the code it came from."""
 
+import socket
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from tasks.track.provenance import provenance_tags, requirements
+from tasks.config import build_config
+from tasks.models.build import code_digest
+from tasks.runs import Run
+from tasks.track.provenance import Provenance, find_provenance, provenance, write_provenance
 
 
 def test_the_commit_is_that_of_the_configs_folder(tmp_path: Path) -> None:
-    file = tmp_path / "conf" / "a.yaml"
+    file = tmp_path / "conf" / "model.py"
     file.parent.mkdir()
-    file.write_text("name: a")
+    file.write_text("width = 1")
     for command in (
         "init --quiet",
         "add .",
@@ -20,19 +24,46 @@ def test_the_commit_is_that_of_the_configs_folder(tmp_path: Path) -> None:
     head = subprocess.run(
         ["git", "-C", str(tmp_path), "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
-    tags = provenance_tags(file.parent)
-    assert (tags["mlflow.source.git.commit"], tags["git.dirty"]) == (head, "false")
-    file.write_text("name: b")
-    assert provenance_tags(file.parent)["git.dirty"] == "true"
+    found = _provenance(file.parent)
+    assert (found.commit, found.dirty) == (head, False)
+    assert found.as_tags()["mlflow.source.git.commit"] == head
+    file.write_text("width = 2")
+    changed = _provenance(file.parent)
+    assert (changed.dirty, changed.as_tags()["git.dirty"]) == (True, "true")
+    assert changed.code_digest != found.code_digest
 
 
 def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    tags = provenance_tags(tmp_path)
-    assert "mlflow.source.git.commit" not in tags
-    assert tags["version.numpy"] == metadata.version("numpy")
+    (tmp_path / "model.py").write_text("width = 1")
+    found = _provenance(tmp_path)
+    assert (found.commit, found.dirty) == (None, None)
+    assert "mlflow.source.git.commit" not in found.as_tags()
+    assert found.as_tags()["version.numpy"] == metadata.version("numpy")
 
 
-def test_requirements_name_every_installed_release() -> None:
-    lines = requirements().splitlines()
-    assert lines[0].startswith("# Python 3.")
-    assert f"numpy=={metadata.version('numpy')}" in lines
+def test_every_installed_release_the_host_and_the_code_are_named(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("width = 1")
+    found = _provenance(tmp_path)
+    assert found.requirements().startswith("# Python 3.")
+    assert f"\nnumpy=={metadata.version('numpy')}\n" in found.requirements()
+    assert found.host == socket.gethostname()
+    assert found.code_digest == code_digest(_run(tmp_path).config.model)
+
+
+def test_it_is_kept_with_the_run(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("width = 1")
+    run = _run(tmp_path)
+    assert find_provenance(run) is None
+    write_provenance(run, {"prefect.flow_run_name": "nice-owl"})
+    found = find_provenance(run)
+    assert found == provenance(run, {"prefect.flow_run_name": "nice-owl"})
+    assert found is not None
+    assert found.as_tags()["prefect.flow_run_name"] == "nice-owl"
+
+
+def _run(folder: Path) -> Run:
+    return Run(folder, build_config({"name": "a", "model": {"build": "model:build", "folder": str(folder)}}))
+
+
+def _provenance(folder: Path) -> Provenance:
+    return provenance(_run(folder), {})

@@ -15,10 +15,13 @@ from tasks import events
 from tasks.config import build_config
 from tasks.errors import TrackingError
 from tasks.evaluate.report import ClassFigures, EvalReport
+from tasks.files import atomic_directory
+from tasks.models.build import code_digest
 from tasks.runs import Run
 from tasks.track.client import tracking_uri
 from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
+from tasks.train.stage import RESULT
 
 
 @pytest.fixture
@@ -108,6 +111,8 @@ def test_a_deleted_mlflow_run_is_replaced_with_all_points(run: Run) -> None:
     with tracked(run):
         pass
     assert run.state().mlflow_run_id != first
+    assert _found(run).data.params["name"] == "digits"
+    assert _artifact(run, "config.yaml")
     assert _points(run, "loss") == [(1, 1.0)]
 
 
@@ -124,6 +129,9 @@ def test_config_code_and_host_are_on_the_run(run: Run) -> None:
     assert (tags["millstream.run_id"], tags["millstream.key"]) == (run.id, state.key)
     assert tags["millstream.data_digest"] == state.data_digest
     assert tags["millstream.host"] == socket.gethostname()
+    assert tags["millstream.workspace"] == str(run.workspace)
+    assert tags["millstream.code_digest"] == code_digest(run.config.model)
+    assert tags["millstream.global_batch_size"] == "64"
     assert tags["prefect.flow_run_id"] == "second"
     assert tags["prefect.flow_run_name"] == "nice-owl"
     assert {f"version.{name}" for name in ("python", "tensorflow", "keras", "mlflow", "prefect")} <= tags.keys()
@@ -148,6 +156,7 @@ def test_what_the_stages_hand_on_is_on_the_run(run: Run, digits: Any) -> None:
         "eval/num_examples": 4,
     }
     assert (found.data.params["num_replicas"], found.data.params["num_parameters"]) == ("2", "1234")
+    assert found.data.tags["millstream.num_replicas"] == "2"
     assert found.info.run_name == f"digits-{run.state().key[:6]}-2x32"
     [dataset] = found.inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.dataset.digest) == ("digits", digits.shards.data_digest[:36])
@@ -199,8 +208,11 @@ def test_a_server_that_is_gone_does_not_disturb_the_run(digits: Any, caplog: pyt
     assert run.state().mlflow_run_id == ""
     [message] = [record.message for record in caplog.records if "did not take all" in record.message]
     assert run.id in message
-    assert "not sent: tags, params, config.yaml, requirements, dataset, manifest.json, status" in message
-    assert str(run.events) in message
+    assert (
+        "not sent: metrics, tags, params, config.yaml, requirements.txt, dataset, data/manifest.json, name, status"
+        in message
+    )
+    assert f"all of it is in {run.directory}, and `millstream sync {run.id}` sends it" in message
 
 
 def test_the_link_opens_the_run_in_the_ui_for_training(run: Run) -> None:
@@ -244,7 +256,7 @@ def _artifact(run: Run, path: str) -> str:
 
 
 def _trained(run: Run) -> TrainResult:
-    return TrainResult(
+    result = TrainResult(
         best_checkpoint=run.checkpoints / "20",
         last_checkpoint=run.checkpoints / "30",
         best_step=20,
@@ -260,12 +272,14 @@ def _trained(run: Run) -> TrainResult:
         input_wait_fraction=0.1,
         resumed_from_step=0,
     )
+    result.write(run.directory / RESULT)
+    return result
 
 
 def _report(run: Run) -> EvalReport:
-    run.report.mkdir()
-    (run.report / "report.json").write_text("{}")
-    (run.report / "predictions.npz").write_bytes(b"large")
+    with atomic_directory(run.report) as incomplete:
+        (incomplete / "report.json").write_text("{}")
+        (incomplete / "predictions.npz").write_bytes(b"large")
     return EvalReport(
         checkpoint=run.checkpoints / "20",
         split="test",
