@@ -18,6 +18,7 @@ from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
 
 STATE = "state.json"
+CHOOSE_LOCK = ".choose.lock"  # in runs/: held while a run is chosen or begun
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
@@ -128,7 +129,7 @@ def open_run(
     key = run_key(config, data_digest=data_digest, code_digest=code_digest)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with ExitStack() as held:
-        with lock(workspace / "runs" / ".choose.lock"):
+        with lock(workspace / "runs" / CHOOSE_LOCK):
             same = [state for state in list_runs(workspace) if state.key == key]
             chosen: Path | None
             if run_id is not None:
