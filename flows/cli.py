@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -257,6 +258,10 @@ def doctor(config: Path | None = None, *overrides: Overrides, json: Json = False
     from tasks.host.doctor import examine
 
     findings = examine(config, overrides, workspace_of())
+    if config is not None and all(finding.status == "ok" for finding in findings if finding.name == "config"):
+        from flows.schedules import schedule_findings
+
+        findings += schedule_findings(load_config(config, overrides), datetime.now(UTC))
     display.findings(findings, json=json)
     if any(finding.status == "problem" for finding in findings):
         sys.exit(FAILED)

@@ -23,7 +23,7 @@ from tasks.track.client import ui_command
 if TYPE_CHECKING:
     from flows.training import Outcome
     from tasks.host.clean import Removal
-    from tasks.host.doctor import Finding
+    from tasks.host.finding import Finding
 
 MAX_CLASSES = 50  # that an inspection prints
 STATUS_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
