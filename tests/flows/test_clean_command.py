@@ -53,6 +53,10 @@ def test_at_a_terminal_it_asks(littered, answer, stays):
     assert unused.exists() is stays
 
 
+def test_help_has_an_example(millstream):
+    assert "Example: millstream clean" in millstream("clean", "--help").stdout
+
+
 def test_wrong_rules_are_refused(littered):
     command, _ = littered
     assert "--older-than '3 months': must be" in command("clean", "--older-than", "3 months", code=2).stderr
