@@ -4,11 +4,12 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, validators
-from cyclopts.types import PositiveInt
+from cyclopts.types import NonNegativeInt, PositiveInt
 
 from flows import display, embedded, history
 from flows.options import Json
@@ -257,9 +258,48 @@ def doctor(config: Path | None = None, *overrides: Overrides, json: Json = False
     from tasks.host.doctor import examine
 
     findings = examine(config, overrides, workspace_of())
+    if config is not None and all(finding.status == "ok" for finding in findings if finding.name == "config"):
+        from flows.schedules import schedule_findings
+
+        findings += schedule_findings(load_config(config, overrides), datetime.now(UTC))
     display.findings(findings, json=json)
     if any(finding.status == "problem" for finding in findings):
         sys.exit(FAILED)
+
+
+@commands.command
+def clean(
+    *,
+    dry_run: bool = False,
+    keep_runs: NonNegativeInt | None = None,
+    older_than: str | None = None,
+    yes: bool = False,
+    json: Json = False,
+) -> None:
+    """Removes what nothing needs: old shards and raw data, checkpoints but the best, what killed processes left.
+
+    Finished runs go only by --keep-runs and --older-than, their models only if no version in MLflow is of them.
+
+    Example: millstream clean --keep-runs 10 --older-than "30 days" --dry-run
+
+    Parameters
+    ----------
+    dry_run
+        Only say what would be removed.
+    keep_runs
+        Of the finished runs of each name, keep the newest so many, and of those before them what --older-than keeps.
+    older_than
+        Remove only what is older than this, such as '30 days'.
+    yes
+        Do not ask; without a terminal nothing is removed unless this is given.
+    """
+    from tasks.host.clean import Rules, age, carry_out, plan
+
+    rules = Rules(keep_runs=keep_runs, older_than=age(older_than) if older_than is not None else None)
+    planned = plan(workspace_of(), rules)
+    display.removals(planned, json=json)
+    if planned and not dry_run and (yes or display.confirmed("remove all this?")):
+        display.removed(carry_out(workspace_of(), rules, planned))
 
 
 @bench_commands.command

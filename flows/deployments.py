@@ -8,6 +8,7 @@ import yaml
 
 from tasks.config import Config, Schedule, load_config
 from tasks.errors import ConfigError
+from tasks.section import Section
 from tasks.sources import ArraySource, TfdsSource
 from tasks.strict_yaml import read_tree
 
@@ -21,7 +22,7 @@ def render(conf: Path) -> str:
     for path in sorted(conf.glob("*.yaml")):
         config = load_config(path)
         # What the file says, not the defaults beside it, so that a default can change without a new deployment.
-        parameters = {name: value for name, value in read_tree(path).items() if name != "deploy"}
+        parameters = {name: value for name, value in _with_kinds(read_tree(path), config).items() if name != "deploy"}
         parameters["model"] = _with_folder(parameters.get("model", {}), conf)
         if isinstance(config.data.source, TfdsSource | ArraySource):
             data = parameters["data"]
@@ -45,6 +46,17 @@ def check(conf: Path, file: Path) -> None:
             found.splitlines(), expected.splitlines(), str(file), "from conf/", lineterm="", n=1
         )
         raise ConfigError(f"{file}: is not what conf/ says; run `millstream deployments --write`\n" + "\n".join(lines))
+
+
+def _with_kinds(tree: dict[str, Any], section: Section) -> dict[str, Any]:
+    """Returns what the file says with every `kind` that it leaves to the default.
+
+    Prefect's server takes a group without one for ambiguous, because it would be valid as each of several.
+    """
+    groups = {name: group for name in tree if isinstance(group := getattr(section, name, None), Section)}
+    tree = {name: _with_kinds(value, groups[name]) if name in groups else value for name, value in tree.items()}
+    kind = getattr(section, "kind", None)
+    return tree if kind is None else {"kind": kind, **tree}
 
 
 def _with_folder(group: dict[str, Any], conf: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from tasks.bench.report import BenchReport
 from tasks.config import Config
+from tasks.errors import ConfigError
 from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
@@ -26,7 +27,8 @@ from tasks.track.sync import Synced
 
 if TYPE_CHECKING:
     from flows.training import Outcome
-    from tasks.host.doctor import Finding
+    from tasks.host.clean import Removal
+    from tasks.host.finding import Finding
 
 MAX_CLASSES = 50  # that an inspection prints
 NUM_VALUES = 5  # of a category, the most frequent
@@ -223,6 +225,38 @@ def bench(report: BenchReport, *, json: bool) -> None:
     _console().print(table)
     _print_pairs({f"{rival} / ours": f"{ratio:.2f} in CPU-seconds" for rival, ratio in report.ratios.items()})
     note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
+
+
+def removals(planned: Sequence["Removal"], *, json: bool) -> None:
+    """Prints what is to be removed, with the reason of each, and the sizes by kind."""
+    if json:
+        _print_json([removal.model_dump(mode="json") for removal in planned])
+        return
+    if not planned:
+        note("nothing to remove")
+        return
+    for removal in planned:
+        _console().print(f"{_megabytes([removal]):>14}  {removal.path}: {removal.reason}", soft_wrap=True)
+    kinds = {kind: [each for each in planned if each.kind == kind] for kind in sorted({each.kind for each in planned})}
+    totals = ", ".join(f"{len(each)} {kind} {_megabytes(each)}" for kind, each in kinds.items())
+    _console().print(f"{_megabytes(planned):>14}  in all: {totals}", soft_wrap=True)
+
+
+def removed(done: Sequence["Removal"]) -> None:
+    """Says how much was removed."""
+    note(f"removed {len(done)}, {_megabytes(done)}")
+
+
+def confirmed(question: str) -> bool:
+    """Returns whether the person at the terminal says yes; raises ConfigError if there is no terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError("nothing was removed: there is no terminal to ask at; give --yes, or --dry-run only to look")
+    _console(stderr=True).print(f"{question} [y/N] ", end="")
+    return input().strip().lower() in {"y", "yes"}
+
+
+def _megabytes(found: Sequence["Removal"]) -> str:
+    return f"{sum(removal.size_bytes for removal in found) / 1e6:,.1f} MB"
 
 
 def text(value: str) -> None:

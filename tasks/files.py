@@ -65,9 +65,20 @@ def digest_json(value: Any) -> str:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     with atomic_file(path) as beside:
         beside.write_bytes(data)
+
+
+def make_private(directory: Path) -> None:
+    """Makes a directory and those above it that are missing, which only this user may enter; one that is there stays.
+
+    Every stage takes a lock before it writes, so that the workspace is made here: what lies below it, of whatever
+    program, is as private as it.
+    """
+    for each in [*reversed(directory.parents), directory]:
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
@@ -97,7 +108,8 @@ def atomic_directory(
     incomplete = directory.with_name(directory.name + ".incomplete")
     if not go_on:
         shutil.rmtree(incomplete, ignore_errors=True)
-    incomplete.mkdir(parents=True, exist_ok=go_on)
+    make_private(incomplete.parent)
+    incomplete.mkdir(mode=0o700, exist_ok=go_on)
     try:
         yield incomplete
     except BaseException:
@@ -181,7 +193,7 @@ def lock(path: Path, *, timeout_seconds: float = -1) -> Iterator[None]:
     Waits for ever by default; raises TimeoutError after `timeout_seconds`, DataError if its folder cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         held = FileLock(path).acquire(timeout=timeout_seconds)
     except Timeout as error:
         raise TimeoutError(f"{path} is held by another process") from error

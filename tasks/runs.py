@@ -19,6 +19,7 @@ from tasks.files import Record, digest_json, lock, write_atomic
 
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
+CHOOSE_LOCK = ".choose.lock"  # in runs/: held while a run is chosen or begun
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
@@ -144,7 +145,7 @@ def open_run(
     key = run_key(config, **digests)
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with ExitStack() as held:
-        with lock(workspace / "runs" / ".choose.lock"):
+        with lock(workspace / "runs" / CHOOSE_LOCK):
             same = [state for state in list_runs(workspace) if state.key == key]
             chosen: Path | None
             if run_id is not None:

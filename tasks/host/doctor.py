@@ -5,50 +5,55 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.requirements import Requirement
 
 import tasks
-from tasks.config import Config, load_config
+from tasks.config import Config, DeployConfig, load_config
 from tasks.errors import ConfigError, WorkerError
-from tasks.files import Record
+from tasks.host.backlog import backlog_findings
+from tasks.host.finding import Finding
+from tasks.host.fit import fit_findings
+from tasks.host.gpu import ask_nvidia_smi, stack_findings
 from tasks.host.memory import memory_limit_bytes
+from tasks.host.servers import mlflow_findings, prefect_findings
+from tasks.track.client import default_uri
 from tasks.workers import launch
+from tasks.workers.locks import locks_folder
 
 _STACK = ("tensorflow", "keras", "prefect", "mlflow")  # the packages whose releases we depend on closely
+_LOW_SHARED_BYTES = 10**9  # NVIDIA's advice for containers
 _LOW_DISK_BYTES = 5 * 10**9  # room for some runs of a small model; a real data set needs its own size on top
 
 
-class Finding(Record):
-    """One thing that was looked at."""
-
-    name: str
-    status: Literal["ok", "warning", "problem"]
-    """A run may disappoint with a warning, and cannot end well with a problem."""
-    found: str
-    fix: str = ""
-    """What to do about it; empty if nothing has to be done."""
-
-
 def examine(config_path: Path | None, overrides: Sequence[str], workspace: Path) -> list[Finding]:
-    """Returns what was found of Python, packages, import path, config, devices, workspace and memory; changes nothing.
+    """Returns what was found of packages, devices, memory, workspace, servers, runs and the config; changes nothing.
 
     The config is looked at if its path is given.
     """
     config, findings = _config(config_path, tuple(overrides))
     folder = [config.model.folder] if config is not None and config.model.folder else []
+    described, devices = _devices()
+    pool = (config.deploy if config is not None else DeployConfig()).work_pool
+    uri = config.tracking.uri if config is not None else None
+    limit_bytes = memory_limit_bytes()
     return [
         Finding(name="python", status="ok", found=f"{platform.python_version()} at {sys.executable}"),
         *_packages(_requirements(), _installed),
         *_own_packages([*folder, *sys.path]),
         *findings,
-        *_devices(),
+        *devices,
+        *_shared_memory(Path("/dev/shm"), num_gpus=_num_gpus(described)),  # noqa: S108 - where NCCL puts its own
         *_workspace(workspace),
-        _memory(memory_limit_bytes(), config),
+        *prefect_findings(pool, _installed("prefect")),
+        *mlflow_findings(uri or default_uri(workspace), _installed("mlflow")),
+        *backlog_findings(workspace, locks_folder()),
+        _memory(limit_bytes, config),
+        *_fit(config, workspace, described, limit_bytes),
     ]
 
 
@@ -117,15 +122,26 @@ def _own_packages(path: list[str]) -> list[Finding]:
     return findings
 
 
-def _devices() -> list[Finding]:
+def _devices() -> tuple[dict[str, Any], list[Finding]]:
     with tempfile.NamedTemporaryFile(prefix="millstream-doctor-", suffix=".log", delete=False) as file:
         log = Path(file.name)
     try:
         described = launch.call("tasks.workers.devices:describe_devices", {}, log=log)
     except WorkerError as error:
-        return [Finding(name="devices", status="problem", found=str(error), fix=f"read {log}")]
+        return {}, [Finding(name="devices", status="problem", found=str(error), fix=f"read {log}")]
     log.unlink()
-    return _device_findings(described)
+    requirements = importlib.metadata.requires("tensorflow") or []
+    return described, [*_device_findings(described), *stack_findings(described, ask_nvidia_smi(), requirements)]
+
+
+def _fit(config: Config | None, workspace: Path, described: dict[str, Any], limit_bytes: int) -> Iterable[Finding]:
+    if config is None:
+        return []
+    return fit_findings(config, workspace, num_gpus=_num_gpus(described), limit_bytes=limit_bytes)
+
+
+def _num_gpus(described: dict[str, Any]) -> int:
+    return sum(name.startswith("GPU") for name in described.get("devices", ()))
 
 
 def _device_findings(described: dict[str, Any]) -> list[Finding]:
@@ -165,14 +181,36 @@ def _workspace(workspace: Path) -> list[Finding]:
         return [Finding(name="workspace", status="problem", found=f"{place}: {error.strerror}", fix=fix)]
     free_bytes = shutil.disk_usage(place).free
     low = free_bytes < _LOW_DISK_BYTES
+    others = workspace.exists() and workspace.stat().st_mode & 0o077
     return [
-        Finding(name="workspace", status="ok", found=f"{workspace}: can be written"),
+        Finding(
+            name="workspace",
+            status="warning" if others else "ok",
+            found=f"{workspace}: can be written" + (", and other users may look into it" if others else ""),
+            fix=f"chmod 700 {workspace}" if others else "",
+        ),
         Finding(
             name="disk",
             status="warning" if low else "ok",
             found=f"{_size(free_bytes)} free at {place}",
             fix="free some, or set MILLSTREAM_WORKSPACE to a larger disk" if low else "",
         ),
+    ]
+
+
+def _shared_memory(place: Path, *, num_gpus: int) -> list[Finding]:
+    """NCCL exchanges gradients through shared memory; containers have 64 MB of it unless told."""
+    if not place.is_dir():
+        return []
+    size_bytes = shutil.disk_usage(place).total
+    low = num_gpus > 1 and size_bytes < _LOW_SHARED_BYTES
+    return [
+        Finding(
+            name="shared memory",
+            status="warning" if low else "ok",
+            found=f"{_size(size_bytes)} at {place}" + (f", little for NCCL on {num_gpus} GPUs" if low else ""),
+            fix="start the container with --shm-size=1g or more" if low else "",
+        )
     ]
 
 

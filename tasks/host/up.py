@@ -10,9 +10,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tasks.config import DeployConfig, load_config
 from tasks.errors import ConfigError, MillstreamError
@@ -20,6 +21,7 @@ from tasks.files import Record, lock, write_atomic
 from tasks.workers.guard import guard
 
 HOST = "127.0.0.1"
+ALERT_WEBHOOK = "MILLSTREAM_ALERT_WEBHOOK"  # URL that is told of flow runs that fail, crash or are late
 START_SECONDS = 120  # on a busy machine a server imports for a long time
 STOP_SECONDS = 30  # a worker lets its flow runs write their checkpoints
 logger = logging.getLogger("millstream")
@@ -82,20 +84,27 @@ def watch(workspace: Path, *, prefect_port: int, mlflow_port: int) -> None:
 
     Raises ConfigError if a port is taken or another `up` runs on this workspace, MillstreamError if a service ends.
     """
+    webhook = _webhook()
     addresses, services = plan(workspace, prefect_port=prefect_port, mlflow_port=mlflow_port, pool=_pool(Path("conf")))
     with ExitStack() as stack:
         _claim(stack, workspace, addresses)
         for name, port in (("--prefect-port", prefect_port), ("--mlflow-port", mlflow_port)):
             if _is_taken(port):
                 raise ConfigError(f"port {port} of {HOST} is taken by another program; name another with {name}")
-        environment = {**os.environ, "DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        # The webhook is a secret: only what stores it gets to see it.
+        inherited = {name: value for name, value in os.environ.items() if name != ALERT_WEBHOOK}
+        environment = {**inherited, "DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
         environment |= {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", **addresses.environment(workspace)}
         processes = {}
         for service in services:
             processes[service.name] = stack.enter_context(_started(service, environment))
             _wait_until_ready(service, processes[service.name])
         if Path("prefect.yaml").is_file():
-            _deploy(environment)
+            _call("prefect deploy --all", ["prefect", "--no-prompt", "deploy", "--all"], environment)
+        if webhook is not None:
+            alerts = {**environment, ALERT_WEBHOOK: webhook}
+            _call(f"setting up the alerts of {ALERT_WEBHOOK}", ["python", "-m", "flows.alerts"], alerts)
+            logger.info("up: flow runs that fail, crash or are late are told to the webhook of %s", ALERT_WEBHOOK)
         settings = " ".join(f"{name}={value}" for name, value in addresses.environment(workspace).items())
         logger.info("up: Prefect %s, MLflow %s; Ctrl-C stops both and the worker", addresses.prefect, addresses.mlflow)
         logger.info("up: in another terminal first: export %s", settings)
@@ -172,13 +181,27 @@ def _ended(name: str, process: subprocess.Popen[str]) -> MillstreamError:
     return MillstreamError(f"{name} ended with exit code {process.returncode}; its last words are above")
 
 
-def _deploy(environment: dict[str, str]) -> None:
-    command = [str(Path(sys.executable).with_name("prefect")), "--no-prompt", "deploy", "--all"]
+def _call(what: str, command: list[str], environment: dict[str, str]) -> None:
+    """Runs a program of this Python's environment to its end."""
+    program, *arguments = command
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [str(Path(sys.executable).with_name(program)), *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
-        raise MillstreamError(f"`prefect deploy --all` failed: {(done.stdout + done.stderr).strip()}")
+        raise MillstreamError(f"{what} failed: {(done.stdout + done.stderr).strip()}")
+
+
+def _webhook(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Returns where alerts go, None if nowhere; raises ConfigError, without the secret, if it is no URL."""
+    webhook = environment.get(ALERT_WEBHOOK)
+    if webhook and not (urlsplit(webhook).scheme in {"http", "https"} and urlsplit(webhook).hostname):
+        raise ConfigError(f"{ALERT_WEBHOOK}: must be a URL that begins with https:// or http://")
+    return webhook or None
 
 
 def _is_taken(port: int) -> bool:

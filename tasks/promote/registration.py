@@ -20,6 +20,7 @@ from tasks.evaluate.report import PREDICTIONS, EvalReport
 from tasks.export.manifest import ExportManifest, SignatureInput
 from tasks.prepare.manifest import Shards
 from tasks.promote.record import RegisteredModel
+from tasks.promote.registered import RUN_TAG
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
 from tasks.workers.child import progress
@@ -87,7 +88,7 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
         registered_model_name=_registered_name(run),
         tags={
             DIGEST_TAG: exported.digest,
-            "millstream.run_id": run.id,
+            RUN_TAG: run.id,
             "millstream.data_digest": shards.data_digest,
             f"eval.{report.split}.accuracy": f"{report.accuracy:.6g}",
         },

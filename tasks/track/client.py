@@ -33,8 +33,12 @@ _ENVIRONMENT = {
 
 def tracking_uri(run: Run) -> str:
     """Returns `tracking.uri` of the config, else MLFLOW_TRACKING_URI, else the sqlite database of the workspace."""
-    default = f"sqlite:///{run.workspace / 'mlflow.db'}"
-    return run.config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or default
+    return run.config.tracking.uri or default_uri(run.workspace)
+
+
+def default_uri(workspace: Path) -> str:
+    """Returns where runs without a `tracking.uri` of their own are kept."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{workspace / 'mlflow.db'}"
 
 
 def open_client(uri: str) -> "MlflowClient":

@@ -64,8 +64,9 @@ def num_replicas(requested: int | Literal["auto"], *, num_gpus: int) -> int:
 def describe_devices() -> dict[str, Any]:
     """Returns what TensorFlow finds here, as JSON.
 
-    `tensorflow` and `keras`: versions. `built_with_cuda`: whether this build can use GPUs. `devices`: names, GPUs with
-    their model. `missing_libraries`: sonames that this build needs for GPUs and that cannot be loaded.
+    `tensorflow` and `keras`: versions. `built_with_cuda`: whether this build can use GPUs, and `cuda_version` by which
+    CUDA. `devices`: names, GPUs with their model. `missing_libraries`: sonames that this build needs for GPUs and that
+    cannot be loaded.
     """
     import keras
     import tensorflow as tf
@@ -77,6 +78,7 @@ def describe_devices() -> dict[str, Any]:
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
         "built_with_cuda": built_with_cuda,
+        "cuda_version": build.get("cuda_version", ""),
         "devices": [_name(device) for device in tf.config.list_physical_devices()],
         "missing_libraries": [library for library in libraries if not _loads(library)],
     }

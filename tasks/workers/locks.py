@@ -37,6 +37,12 @@ def wanted_devices(
     return [f"gpu-{name}" for name in sorted(gpus[:number])] or [CPU]
 
 
+def locks_folder() -> Path:
+    """Returns where the locks of this host's devices lie."""
+    default = Path(tempfile.gettempdir()) / f"millstream-locks-{os.getuid()}"
+    return Path(os.environ.get("MILLSTREAM_LOCKS") or default)
+
+
 @contextmanager
 def held_devices(distribute: Distribute, *, run_id: str) -> Iterator[None]:
     """Holds the run's devices; waits for them, or raises RunError, as `distribute.when_busy` says.
@@ -44,8 +50,7 @@ def held_devices(distribute: Distribute, *, run_id: str) -> Iterator[None]:
     The locks end with this process, however it ends. They lie in MILLSTREAM_LOCKS, by default a folder of this user's
     among the temporary files: users who share GPUs set it to one that they share.
     """
-    default = Path(tempfile.gettempdir()) / f"millstream-locks-{os.getuid()}"
-    folder = Path(os.environ.get("MILLSTREAM_LOCKS") or default)
+    folder = locks_folder()
     with ExitStack() as held:
         for device in wanted_devices(distribute):  # in one order for all, so that two never wait for each other
             path, holder = folder / f"{device}.lock", folder / f"{device}.json"

@@ -34,7 +34,7 @@ def test_doctor_asks_a_child_and_imports_no_tensorflow_itself(tmp_path: Path) ->
     findings, imported = done.stdout.splitlines()
     assert imported == "[]"
     found = {finding["name"]: finding for finding in json.loads(findings)}
-    assert list(found)[-1] == "memory"
+    assert list(found)[-2:] == ["replicas", "memory plan"]
     for name in ("python", "package tasks", "package flows", "config", "devices", "workspace", "memory"):
         assert found[name]["status"] == "ok", found[name]
     assert "CPU:0" in found["devices"]["found"]
