@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tasks.errors import WorkerError, WorkerLost
-from tasks.files import digest_file
+from tasks.errors import RunError, WorkerError, WorkerLost
+from tasks.files import digest_file, lock
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
 
@@ -83,6 +83,14 @@ def test_a_new_checkpoint_begins_the_count_anew(trainer, unbroken, fired, caplog
         "1 of 1, from step 30",
     ]
     assert digest(result) == unbroken
+
+
+def test_a_second_training_on_one_run_is_refused_and_changes_nothing(trainer, fired):
+    run = trainer.faulty_run("SIGKILL", fired)
+    with lock(run.worker_lock), pytest.raises(RunError, match=f"{run.worker_lock}: is held by another worker"):
+        train(run, shards(trainer))
+    assert not run.checkpoints.exists()
+    assert not fired.exists()
 
 
 def test_what_the_worker_raised_is_not_tried_again(trainer, fired, caplog):
