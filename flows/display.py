@@ -19,10 +19,10 @@ from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
 from tasks.prepare.wording import count
-from tasks.runs import RunState
 from tasks.secrets import scrub
 from tasks.track.client import ui_command
 from tasks.track.comparison import Comparison
+from tasks.track.listing import RunSummary
 from tasks.track.sync import Synced
 
 if TYPE_CHECKING:
@@ -144,18 +144,25 @@ def outcome(found: "Outcome", *, json: bool) -> None:
     note(f'  {_program_folder()}python -c "{load}"')
 
 
-def runs(states: Sequence[RunState], *, json: bool) -> None:
+def runs(found: Sequence[RunSummary], *, json: bool) -> None:
     """Prints a table of runs."""
     if json:
-        _print_json([state.model_dump(mode="json") for state in states])
+        _print_json([each.model_dump(mode="json") for each in found])
         return
-    if not states:
-        note("no runs yet; begin one with `millstream run CONFIG`")
+    if not found:
+        note("no such runs; begin one with `millstream run CONFIG`")
         return
-    table = Table("run", "status", "begun", "host", box=None)
-    for state in states:
-        table.add_row(state.id, state.status, state.created[:19].replace("T", " "), state.host)
-    _console().print(table)
+    figures = (Column(name, justify="right") for name in ("best val", "test", "examples/s"))
+    table = Table("run", "status", *figures, box=None, pad_edge=False)
+    for each in found:
+        metric = each.best_metric.removeprefix("val_").replace("accuracy", "acc")
+        best = "" if each.best_value is None else f"{each.best_value:.4f} {metric}"
+        accuracy = "" if each.eval_accuracy is None else f"{each.eval_accuracy:.4f}"
+        rate = "" if each.examples_per_second is None else f"{each.examples_per_second:,.0f}"
+        table.add_row(each.id, each.status, best, accuracy, rate)
+    console = _console()
+    console.width = 1000  # the table takes what it needs, for an id is copied whole
+    console.print(table)
 
 
 def labels(number: int) -> list[str]:

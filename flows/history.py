@@ -2,18 +2,40 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
+
+from cyclopts.types import NonNegativeInt
 
 from flows import display
 from flows.options import Json
-from tasks.runs import find_run, list_runs, workspace_of
+from tasks.runs import find_run, workspace_of
+
+Status = Literal["open", "running", "failed", "killed", "finished"]
 
 
-def runs(json: Json = False) -> None:
+def runs(
+    *,
+    name: str | None = None,
+    status: Status | None = None,
+    limit: NonNegativeInt | None = None,
+    json: Json = False,
+) -> None:
     """The runs of the workspace, newest first.
 
-    Example: millstream runs
+    Example: millstream runs --name digits --status finished --limit 10
+
+    Parameters
+    ----------
+    name
+        Only runs of configs of this name.
+    status
+        Only runs of this status; killed: also those whose process died.
+    limit
+        Only so many, the newest.
     """
-    display.runs(list_runs(workspace_of()), json=json)
+    from tasks.track.listing import list_summaries
+
+    display.runs(list_summaries(workspace_of(), name=name, status=status, limit=limit), json=json)
 
 
 def compare(

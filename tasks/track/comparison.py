@@ -102,7 +102,7 @@ def compare_runs(runs: Sequence[Run], until: Until | None = None) -> Comparison:
 def last_figures(run: Run) -> dict[str, float]:
     """Returns the last value of each metric of a run, by its name in MLflow; of a part that was not reached none."""
     figures = {name: values[max(values)] for name, values in events.history(run.events).items()}
-    trained, report = find_trained(run), _find_report(run)
+    trained, report = find_trained(run), find_report(run)
     if trained is not None:  # a stage that is carried out alone writes no event of its end
         figures |= {"best_step": trained.best_step, f"best_{run.config.train.best_metric}": trained.best_value}
         figures["num_parameters"] = trained.num_parameters
@@ -110,6 +110,11 @@ def last_figures(run: Run) -> dict[str, float]:
         figures |= {"eval/accuracy": report.accuracy, "eval/loss": report.loss}
         figures["eval/num_examples"] = report.num_examples
     return figures
+
+
+def find_report(run: Run) -> EvalReport | None:
+    """Returns the report of a run, if it was evaluated."""
+    return EvalReport.read(run.report / REPORT) if is_completed(run.report) else None
 
 
 def _describe(run: Run, until: Until | None) -> dict[str, _Group]:
@@ -151,10 +156,6 @@ def _time_to(until: Until, history: _History, num_train: float | None) -> _Group
     rate = history.get("perf/examples_per_second", {}).get(step) if step is not None else None
     seconds = epoch * num_train / rate if epoch and num_train and rate else None
     return {f"epochs until {until}": epoch, f"seconds until {until}": seconds}
-
-
-def _find_report(run: Run) -> EvalReport | None:
-    return EvalReport.read(run.report / REPORT) if is_completed(run.report) else None
 
 
 def _mlflow_page(runs: Sequence[Run]) -> tuple[str, str]:

@@ -39,6 +39,8 @@ def test_every_command_has_help_with_an_example(millstream):
         "resume",
         *stages,
         "runs",
+        "compare",
+        "sync",
         "doctor",
         "bench shards",
         "config show",
