@@ -20,7 +20,7 @@ from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
-from tasks.workers.child import progress, stop_requested
+from tasks.workers.child import progress, stop_if_requested, stop_requested
 
 CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 logger = logging.getLogger("millstream")
@@ -55,7 +55,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     if position.step == 0 and config.on_nonfinite == "rollback":
         checkpoint.save(run.checkpoints, setup.variables, position)
-
+    stop_if_requested()  # nothing is done yet, and to compile may take longer than whoever asked will wait
     phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
@@ -73,23 +73,21 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
                 continue
             timing.add(outcomes)
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-        stop = stop_requested()
-        saves = stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0
-        if saves and not weights_are_finite(setup):
+        if not (stop_requested() or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
+            continue
+        if not weights_are_finite(setup):
             position = roll_back(run, setup, position, step=position.step - 1, what="a weight or statistic after it")
             batches = _batches_from(setup, position.step)
             continue
         if _epoch_is_open(setup, position):
             with contextlib.suppress(Stopped):  # the next process validates
                 position = _close_epoch(run, setup, position, timing)
-        stop = stop_requested()
-        if saves or stop:
-            progress("checkpoint", step=position.step)
-            checkpoint.save(run.checkpoints, setup.variables, position)
-            # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
-            if not _epoch_is_open(setup, position):
-                checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
-        if stop and not _is_done(setup, position):
+        progress("checkpoint", step=position.step)
+        checkpoint.save(run.checkpoints, setup.variables, position)
+        # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+        if not _epoch_is_open(setup, position):
+            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
+        if stop_requested() and not _is_done(setup, position):
             raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"

@@ -106,8 +106,11 @@ MOMENTS = {
         TRAIN,
         around(files, "write_atomic", lambda path, _: path.name == "COMPLETED" and of_step(30)(path)),
     ),
-    "while old checkpoints are deleted": (TRAIN, around(checkpoint.shutil, "rmtree", of_step(20))),
     "between epochs": (TRAIN, around(checkpoint, "prune", lambda *_, step, **__: step == 46, after=True)),
+    "while old checkpoints are deleted": (
+        TRAIN,
+        around(checkpoint.shutil, "rmtree", lambda path, **options: path.name.isdigit() and not options),
+    ),
     "in the last step": (TRAIN, in_step(68)),
     "between the last checkpoint and the result": (TRAIN, around(loop, "_result")),
     "in the evaluation": (EVALUATE, around(inference, "progress")),
