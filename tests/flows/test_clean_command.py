@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_at_a_terminal_it_asks(littered, answer, stays):
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["MILLSTREAM_WORKSPACE"] = str(command.workspace)
-        os.execlp("millstream", "millstream", "clean")  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-c", "from flows.cli import app; app()", "clean"])  # noqa: S606
     printed = b""
     while b"[y/N]" not in printed:
         printed += os.read(terminal, 4096)

@@ -42,7 +42,8 @@ class Place:
         with open_run(self.workspace, self.config, data_digest=digest, code_digest="", fresh=True) as run:
             best, last = (self.whole(run.checkpoints / step) for step in ("00000023", "00000046"))
             if finished:
-                figures = dict.fromkeys(TrainResult.model_fields, 1) | {"devices": ("CPU:0",)}
+                figures = dict.fromkeys(TrainResult.model_fields, 1)
+                figures |= {"total": "1 epochs", "devices": ("CPU:0",), "skipped_steps": ()}
                 TrainResult.model_validate(figures | {"best_checkpoint": best, "last_checkpoint": last}).write(
                     run.directory / RESULT
                 )

@@ -16,7 +16,8 @@ from tasks.evaluate.stage import evaluate, find_report
 from tasks.export.stage import export
 from tasks.files import damages, digest_file
 from tasks.models.build import code_digest
-from tasks.track.points import Points
+from tasks.track.points import read_points
+from tasks.track.tracked import Tracked
 from tasks.train.checkpoint import VARIABLES, Position, completed
 from tasks.train.stage import find_result, train
 from tasks.workers import launch
@@ -52,12 +53,15 @@ def end_of(run, shards):
     trained, report = find_result(run), find_report(run)
     exported = export(run, shards, trained, report)  # it is there and whole, or this fails for want of a worker
     directory = exported.directory
+    points, _ = read_points(run.events, Tracked())
     return End(
         weights=digest_file(trained.last_checkpoint / VARIABLES),
         best=(trained.best_step, trained.best_value, trained.num_steps, trained.num_epochs),
         history={metric: events.history(run.events)[metric] for metric in HISTORY},
         points={
-            metric: [(point.step, point.value) for point in Points(run, "an MLflow run").read() if point.key == metric]
+            metric: [
+                (point.step, point.value) for point in read_points(run.events, Tracked())[0] if point.key == metric
+            ]
             for metric in HISTORY
         },
         report=report.model_dump(mode="json", exclude={"checkpoint", "directory"}),
