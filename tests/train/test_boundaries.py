@@ -58,12 +58,7 @@ def end_of(run, shards):
         weights=digest_file(trained.last_checkpoint / VARIABLES),
         best=(trained.best_step, trained.best_value, trained.num_steps, trained.num_epochs),
         history={metric: events.history(run.events)[metric] for metric in HISTORY},
-        points={
-            metric: [
-                (point.step, point.value) for point in read_points(run.events, Tracked())[0] if point.key == metric
-            ]
-            for metric in HISTORY
-        },
+        points={metric: [(point.step, point.value) for point in points if point.key == metric] for metric in HISTORY},
         report=report.model_dump(mode="json", exclude={"checkpoint", "directory"}),
         probabilities=np.load(run.report / PREDICTIONS)["probabilities"].tobytes(),
         exported=exported.model_dump(mode="json", exclude={"directory", "digest", "size_bytes"}),
