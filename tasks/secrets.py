@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit
 HIDDEN = "***"
 _LOGIN = re.compile(r"(?<=://)[^\s/'\"@]+@")
 _NAME = re.compile(
-    r"(.*_)?(token|secret|signature|credentials?|password|passwd|passphrase|pwd|(api|access|private)?_?key)", re.I
+    # PWD alone is the present folder.
+    r"(.*_)?(token|secret|signature|credentials?|password|passwd|passphrase|(api|access|private)?_?key)|.*_pwd",
+    re.I,
 )
 _MIN_LENGTH = 6  # what is shorter stands in other words too
 

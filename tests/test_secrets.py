@@ -96,3 +96,8 @@ def test_prefects_form_refuses_a_login_and_takes_the_rest() -> None:
         for uri in ("http://me:x@host", "postgresql://me@host/db", "http://host:5000/base", "sqlite:////a@b/mlflow.db")
     ]
     assert takes == [False, False, True, True]
+
+
+def test_the_present_folder_is_no_secret() -> None:
+    environment = {"PWD": "/home/me/project", "OLDPWD": "/home/me", "DB_PWD": "opensesame"}
+    assert scrub("/home/me/project/workspace: opensesame", environment) == "/home/me/project/workspace: ***"
