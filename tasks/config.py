@@ -170,30 +170,29 @@ class TrainConfig(Section):
     """Most steps in one call of the in-graph loop, which lasts about 2 s; a signal is answered between calls."""
 
 
-class OneDevice(Section):
-    """One replica: the first GPU, or the CPU."""
+class Devices(Section):
+    """What holds of the devices of a run, however many there are."""
 
-    kind: Literal["one_device"] = "one_device"
-    when_busy: Literal["wait", "refuse"] = "wait"
-    """What to do while another run of this host holds the device."""
-    hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
-    slow_phase_factor: float = Field(4, ge=1)
-    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
-
-
-class Mirrored(Section):
-    """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
-
-    kind: Literal["mirrored"] = "mirrored"
-    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds one of the devices."""
     hang_timeout_seconds: float = Field(300, gt=0)
     """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
     slow_phase_factor: float = Field(4, ge=1)
     """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
+
+
+class OneDevice(Devices):
+    """One replica: the first GPU, or the CPU."""
+
+    kind: Literal["one_device"] = "one_device"
+
+
+class Mirrored(Devices):
+    """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
+
+    kind: Literal["mirrored"] = "mirrored"
+    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
 
 
 Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]
