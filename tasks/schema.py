@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ValidationError
 
+from tasks.secrets import hide_secrets
+
 # What pydantic would say in the terms of Python.
 _RULES = {
     "bool_parsing": "true or false",
@@ -101,8 +103,7 @@ def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict
     rule = " or ".join(_rule(item) for item in items)
     # Some rules are of what a value must have or leave, not of what it must be.
     must = rule if rule.startswith("must ") else f"must be {rule}"
-    shown = re.sub(r"(://)[^/@'\"]*@|\?.*?(?=['\"])", r"\1", repr(value))  # of a URL no password and no query
-    return f"{path}={shown}: {must}{about}; {_fix(value, options, field)}"
+    return f"{path}={hide_secrets(repr(value))}: {must}{about}; {_fix(value, options, field)}"
 
 
 def _options(item: Any) -> list[str]:

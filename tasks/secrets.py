@@ -26,6 +26,11 @@ def scrub(text: str, environment: Mapping[str, str] = os.environ) -> str:
     return _LOGIN.sub(f"{HIDDEN}@", text)
 
 
+def hide_secrets(text: str) -> str:
+    """Returns a text without the user names, passwords and queries of the URLs in it."""
+    return re.sub(r"(\w+://)(?:[^/\s'\"]*@)?([^\s'\"?]*)(?:\?[^\s'\"]*)?", r"\1\2", text)
+
+
 def keep_out_of_logs() -> None:
     """Scrubs from now on what logger `millstream` says, tracebacks included, whoever handles it."""
     logger = logging.getLogger("millstream")

@@ -87,6 +87,12 @@ from tasks.errors import ConfigError
             "data.splits={'train': 0.9}: must be shares that add up to 1, not 1.1 (Which example goes to which "
             "split); correct it in the file or as key=value",
         ),
+        (
+            {"data": {"splits": {"kind": "group", "column": "path", "pattern": "what?"}}},
+            "data.splits.pattern='what?': must be a regular expression with a (group) in it (Regular expression whose "
+            "first group is taken out of the column's text, such as 'patient(\\d+)'; default: all); correct it in the "
+            "file or as key=value",
+        ),
         ({"train": 3}, "train=3: must be a group of fields; correct it in the file or as key=value"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

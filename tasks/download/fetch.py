@@ -10,10 +10,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
-from tasks.download.remote import Opened, Remote, connect, hide_secrets, is_final, is_of_the_network
+from tasks.download.remote import Opened, Remote, connect, is_final, is_of_the_network
 from tasks.errors import ConfigError, DataError, needs_the_user
 from tasks.files import Record, digest_file
 from tasks.progress import Advance, progress
+from tasks.secrets import hide_secrets
 
 TRIES = 8  # in a row that brought less than _PROGRESS_BYTES
 BACKOFF_SECONDS = 1.0  # before the second try; doubled before each further one

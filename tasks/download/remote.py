@@ -18,6 +18,7 @@ import fsspec
 from tasks.download.archive import safe_name
 from tasks.download.listing import is_junk
 from tasks.errors import ConfigError, DataError
+from tasks.secrets import hide_secrets
 
 TIMEOUT_SECONDS = 60.0  # without a byte
 _EXTRAS = {"s3": "s3", "gs": "gs"}  # what to install for a scheme: an extra of ours
@@ -67,11 +68,6 @@ def connect(url: str) -> Remote:
             f"data.source.path={hide_secrets(url)}: must begin with one of {', '.join(_SCHEMES)}, then ://"
         )
     return _Http(url) if scheme.startswith("http") else _Listed(url, scheme)
-
-
-def hide_secrets(text: str) -> str:
-    """Returns a text without the user names, passwords and queries of the URLs in it."""
-    return re.sub(r"(\w+://)(?:[^/\s'\"]*@)?([^\s'\"?]*)(?:\?[^\s'\"]*)?", r"\1\2", text)
 
 
 def is_final(error: Exception) -> bool:
