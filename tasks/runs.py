@@ -20,6 +20,7 @@ from tasks.files import Record, digest_json, lock, write_atomic
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
 CHOOSE_LOCK = ".choose.lock"  # in runs/: held while a run is chosen or begun
+LOCK, WORKER_LOCK = "lock", "worker.lock"  # in a run's directory: see `Run`
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
 
 
@@ -39,6 +40,11 @@ class RunState(Record):
     mlflow_run_id: str = ""
     """Empty until the tracking server answered."""
     prefect_flow_run_ids: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The config's name: an id is that, a time and the key."""
+        return self.id.rsplit("-", 2)[0]
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,14 @@ class Run:
         return self.workspace / "models" / self.config.name / f"{self.id}{longer}"
 
     @property
+    def lock(self) -> Path:
+        """Held by the process that carries the run out."""
+        return self.directory / LOCK
+
+    @property
     def worker_lock(self) -> Path:
         """Held by the run's worker for as long as it lives, which may be some seconds longer than its flow process."""
-        return self.directory / "worker.lock"
+        return self.directory / WORKER_LOCK
 
     @property
     def logs(self) -> Path:
@@ -158,7 +169,7 @@ def open_run(
                 )
             run = Run(chosen or _create(workspace / "runs", config, key=key, data_digest=data_digest), config)
             try:
-                held.enter_context(lock(run.directory / "lock", timeout_seconds=0))
+                held.enter_context(lock(run.lock, timeout_seconds=0))
             except TimeoutError:
                 state = run.state()
                 raise RunError(
@@ -206,7 +217,7 @@ def find_run(workspace: Path, run_id: str, overrides: Sequence[str] = ()) -> Run
 def is_free(directory: Path) -> bool:
     """Returns whether no process is carrying out the run in `directory`."""
     try:
-        with lock(directory / "lock", timeout_seconds=0):
+        with lock(directory / LOCK, timeout_seconds=0):
             return True
     except TimeoutError:
         return False

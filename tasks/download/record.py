@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tasks.files import Receipt, Record
+from tasks.files import Receipt, Record, digest_json
 
 
 class RawData(Record):
@@ -35,3 +35,8 @@ class RawData(Record):
             size_bytes=sum(receipt.size_bytes for receipt in receipts.values()),
             reused=reused,
         )
+
+
+def receipts_digest(receipts: Mapping[str, Receipt]) -> str:
+    """Returns `RawData.digest` of files that were fetched."""
+    return digest_json({name: receipt.sha256 for name, receipt in receipts.items()})

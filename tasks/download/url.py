@@ -5,13 +5,12 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from tasks.download.archive import TooLarge, archive_kind, unpack
 from tasks.download.fetch import Fetched, fetch
 from tasks.download.fingerprint import fingerprint
 from tasks.download.listing import list_files, log_ignored
-from tasks.download.record import RawData
+from tasks.download.record import RawData, receipts_digest
 from tasks.errors import DataError
 from tasks.files import Receipt, atomic_directory, digest_file, digest_json, lock, read_receipts
 from tasks.size import Size
@@ -25,7 +24,7 @@ def url_digest(source: Located, workspace: Path) -> str:
     directory = _directory(source, workspace)
     if not directory.exists():
         raise DataError(f"{directory}: not fetched yet; fetch it with `millstream download`")
-    return _digest_of(_verified(directory, workspace))
+    return receipts_digest(_verified(directory, workspace))
 
 
 def download_url(source: Located, workspace: Path) -> RawData:
@@ -42,17 +41,11 @@ def download_url(source: Located, workspace: Path) -> RawData:
         if receipts is None:
             _fetch(source, directory)
             receipts = read_receipts(directory)
-    return RawData.of_receipts(directory, receipts, _digest_of(receipts), reused=reused)
+    return RawData.of_receipts(directory, receipts, receipts_digest(receipts), reused=reused)
 
 
 def _directory(source: Located, workspace: Path) -> Path:
-    parts = urlsplit(source.path)
-    url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()  # who fetches it does not matter
-    return workspace / "raw" / digest_json({"url": url, "sha256": source.sha256})
-
-
-def _digest_of(receipts: dict[str, Receipt]) -> str:
-    return digest_json({name: receipt.sha256 for name, receipt in receipts.items()})
+    return workspace / "raw" / digest_json({"url": source.path, "sha256": source.sha256})
 
 
 def _find(directory: Path, workspace: Path) -> dict[str, Receipt] | None:

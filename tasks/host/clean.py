@@ -128,8 +128,7 @@ def _gone(found: Inventory, registered: Registered | None, rules: Rules, now: da
     for run in found.runs:
         if run.state.status != "finished":
             continue
-        name = run.state.id.rsplit("-", 2)[0]
-        place[name] += 1
+        place[run.state.name] += 1
         if registered is None or run.tracking_uri is None:
             needed = run.state.id in have_model
         else:
@@ -137,7 +136,7 @@ def _gone(found: Inventory, registered: Registered | None, rules: Rules, now: da
             of_its_own = run.tracking_uri != default_uri(found.workspace)
             needed = run.state.id in (registered.versions if of_its_own else registered.aliased)
         too_young = not _is_old(datetime.fromisoformat(run.state.created).timestamp(), rules, now)
-        if not (run.busy or needed or too_young or place[name] <= (rules.keep_runs or 0)):
+        if not (run.busy or needed or too_young or place[run.state.name] <= (rules.keep_runs or 0)):
             gone.add(run.state.id)
     return gone
 

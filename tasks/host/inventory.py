@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tasks.download.record import receipts_digest
 from tasks.errors import ConfigError, DataError
-from tasks.files import COMPLETED, Record, digest_json, is_completed, lock, read_receipts
+from tasks.files import COMPLETED, Record, is_completed, lock, read_receipts
 from tasks.prepare.directory import VERSION
 from tasks.prepare.manifest import MANIFEST, ShardManifest
-from tasks.runs import RunState, find_run, list_runs
+from tasks.runs import LOCK, WORKER_LOCK, RunState, find_run, list_runs
 from tasks.track.client import tracking_uri
 from tasks.train.checkpoint import completed
-from tasks.train.result import TrainResult
-from tasks.train.stage import RESULT
+from tasks.train.result import RESULT, TrainResult
 
 INCOMPLETE = ".incomplete"  # how `tasks.files.atomic_directory` names what it has not finished
 
@@ -112,7 +112,7 @@ def raw_lock(path: Path) -> Path:
 
 def run_locks(directory: Path) -> tuple[Path, Path]:
     """Returns the locks of a run: of who carries it out, and of its training process, which may outlive that."""
-    return directory / "lock", directory / "worker.lock"
+    return directory / LOCK, directory / WORKER_LOCK
 
 
 def is_held(path: Path) -> bool:
@@ -185,7 +185,7 @@ def _content_digest(directory: Path) -> Iterable[str]:
         receipts = read_receipts(directory)
     except DataError:  # not finished, or damaged: it would be fetched again
         return []
-    return [digest_json({name: receipt.sha256 for name, receipt in receipts.items()})]
+    return [receipts_digest(receipts)]
 
 
 def _model(directory: Path) -> ModelItem:

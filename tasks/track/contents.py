@@ -12,7 +12,7 @@ from tasks.prepare.manifest import MANIFEST, QUARANTINE, ShardManifest
 from tasks.runs import Run
 from tasks.track.params import compare, flatten
 from tasks.track.provenance import find_provenance
-from tasks.train.result import TrainResult
+from tasks.train.result import RESULT, TrainResult
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 RUN_ID_TAG = "millstream.run_id"
 WORKSPACE_TAG = "millstream.workspace"
 HOST_TAG = "millstream.host"
-TRAINED = "train.json"  # tasks.train.stage.RESULT, of a room that this one may not import
 MAX_PARAMS_PER_CALL = 100  # MLflow's limits
 MAX_DIGEST_LENGTH = 36
 
@@ -72,7 +71,7 @@ def run_name(run: Run, trained: TrainResult | None = None) -> str:
 
 def find_trained(run: Run) -> TrainResult | None:
     """Returns the result of the run's training, if it was trained to its end."""
-    file = run.directory / TRAINED
+    file = run.directory / RESULT
     return TrainResult.read(file) if file.is_file() else None
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tasks import events
 from tasks.files import lock
-from tasks.runs import Run, RunState, find_run, is_free, list_runs
+from tasks.runs import CHOOSE_LOCK, Run, RunState, find_run, is_free, list_runs
 from tasks.track.comparison import find_report
 
 
@@ -32,8 +32,7 @@ def list_summaries(
     for state in list_runs(workspace):
         if limit is not None and len(found) == limit:
             break
-        # An id is the name, a time and the key.
-        if name is not None and state.id.rsplit("-", 2)[0] != name:
+        if name is not None and state.name != name:
             continue
         now = _status(workspace, state)
         if status is None or now == status:
@@ -44,7 +43,7 @@ def list_summaries(
 def _status(workspace: Path, state: RunState) -> str:
     if state.status != "running":
         return state.status
-    with lock(workspace / "runs" / ".choose.lock"):  # or whoever takes the run up meanwhile would find it held
+    with lock(workspace / "runs" / CHOOSE_LOCK):  # or whoever takes the run up meanwhile would find it held
         return "killed" if is_free(workspace / "runs" / state.id) else "running"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import DataError
 from tasks.files import lock
-from tasks.runs import STATE, Run, is_free
+from tasks.runs import CHOOSE_LOCK, STATE, Run, is_free
 from tasks.track.contents import HOST_TAG, RUN_ID_TAG, WORKSPACE_TAG
 from tasks.track.sender import last_sign_ms
 
@@ -36,7 +36,7 @@ def sweep(client: "MlflowClient", experiment_id: str, run: Run) -> None:
             if not (stale.directory / STATE).is_file():
                 continue
             # Nobody can take it up while its end is written.
-            with lock(stale.workspace / "runs" / ".choose.lock", timeout_seconds=LOCK_SECONDS):
+            with lock(stale.workspace / "runs" / CHOOSE_LOCK, timeout_seconds=LOCK_SECONDS):
                 if not is_free(stale.directory):
                     continue
                 client.set_terminated(found.info.run_id, "KILLED", end_time=last_sign_ms(stale))

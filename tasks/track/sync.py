@@ -41,7 +41,7 @@ def sync(runs: Sequence[Run], *, named: bool = False) -> Iterator[Synced]:
     silent: dict[str, str] = {}
     for run in runs:
         try:
-            with lock(run.directory / "lock", timeout_seconds=0):
+            with lock(run.lock, timeout_seconds=0):
                 synced = _sync(run, silent)
         except TimeoutError:
             state = run.state()

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tasks.files import Record
 
+RESULT = "train.json"  # in the run's directory
+
 
 class TrainResult(Record):
     """A finished training."""

@@ -13,10 +13,9 @@ from tasks.files import verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import completed
-from tasks.train.result import TrainResult
+from tasks.train.result import RESULT, TrainResult
 from tasks.workers.restarts import call_for_run
 
-RESULT = "train.json"
 logger = logging.getLogger("millstream")
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 from tasks import events
 from tasks.errors import ConfigError
 from tasks.runs import Run, open_run
+from tasks.track import contents
 from tasks.track.comparison import Until, compare_runs
-from tasks.track.contents import TRAINED
 from tasks.track.curves import write_curves
 from tasks.track.provenance import find_provenance, write_provenance
 from tasks.track.tracked import Tracked, write_tracked
@@ -127,7 +127,7 @@ def test_the_curves_of_all_runs_are_one_picture(digits: Any, tmp_path: Path) -> 
 
 
 def test_the_result_of_a_training_is_found_by_its_name() -> None:
-    assert TRAINED == RESULT
+    assert contents.RESULT == RESULT
 
 
 def _finished(run: Run, *, accuracy: float = 0.75, num_replicas: int = 2) -> Run:
