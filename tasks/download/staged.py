@@ -23,7 +23,7 @@ KEY = "#key"
 SPLIT_BY = "#split_by"  # what data.splits.column holds
 BAD_COLUMN, BAD_REASON = "#bad_column", "#bad_reason"  # a reason makes the row a bad example
 
-ROW_GROUP_BYTES = 16 * 1024**2
+ROW_GROUP_BYTES = 8 * 1024**2
 ROW_GROUP_ROWS = 65_536
 _FILE_BYTES = 512 * 1024**2
 
@@ -101,7 +101,7 @@ def check_names(names: Iterable[str], mend: str, *, chosen: bool = False) -> Non
 
 
 class StagedWriter:
-    """Writes examples-NNNNN.parquet in row groups of about 16 MB; the same examples give the same bytes."""
+    """Writes examples-NNNNN.parquet in row groups of about 8 MB; the same examples give the same bytes."""
 
     def __init__(self, directory: Path, columns: pa.Schema, *, file_bytes: int = _FILE_BYTES) -> None:
         self._directory = directory

@@ -9,9 +9,8 @@ import tensorflow as tf
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.parse import stored_shape
-from tasks.prepare.manifest import MAX_VOCABULARY, Feature, ShardManifest
+from tasks.prepare.manifest import JPEG, MAX_VOCABULARY, Feature, ShardManifest
 
-JPEG = b"\xff\xd8"  # how it begins
 PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.

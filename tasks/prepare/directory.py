@@ -181,12 +181,13 @@ def _write_shards(directory: Path, plan: DirectoryPlan) -> dict[str, Shard]:
         shard.write(receipt)
         return shard
 
-    total_bytes = int(plan.scan.spool.sizes().sum())
+    total_bytes, done_bytes = int(plan.scan.spool.starts[-1]), 0
     shards: dict[str, Shard] = {}
     with progress("writing shards") as advance:
         for shard in in_order(write, files, num_threads=num_workers(plan.config)):
             shards[shard.file] = shard
-            advance(sum(each.record_bytes for each in shards.values()), total_bytes)
+            done_bytes += shard.record_bytes
+            advance(done_bytes, total_bytes)
     return shards
 
 

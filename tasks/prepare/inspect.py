@@ -11,7 +11,7 @@ from tasks.download.record import RawData
 from tasks.errors import MillstreamError
 from tasks.prepare.inspection import ClassShare, Inspection, ShownExample
 from tasks.prepare.keys import hash_keys
-from tasks.prepare.manifest import Feature
+from tasks.prepare.manifest import JPEG, Feature
 from tasks.prepare.open import open_source
 from tasks.prepare.plan import plan_shards
 from tasks.prepare.scan import read_with_progress
@@ -22,7 +22,6 @@ from tasks.prepare.tally import Tally, describe_bad
 from tasks.splits import SPLITS
 
 NUM_FIRST = 3  # examples that are shown
-JPEG = b"\xff\xd8"  # how it begins
 MAX_SHOWN = 60  # characters of a value
 
 
@@ -53,9 +52,9 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
         problem=problem,
         features=features,
         statistics=summaries.result(),
-        example_bytes_min=int(size.min(initial=2**62)) if len(size) else 0,
+        example_bytes_min=int(size.min()) if len(size) else 0,
         example_bytes_mean=float(size.mean()) if len(size) else 0.0,
-        example_bytes_max=int(size.max(initial=0)),
+        example_bytes_max=int(size.max()) if len(size) else 0,
         classes=_classes(source, labels, split_of),
         splits={split: int((split_of == index).sum()) for index, split in enumerate(SPLITS)} if len(split_of) else {},
         first=tuple(first),

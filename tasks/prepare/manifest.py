@@ -10,6 +10,7 @@ from tasks.files import Record
 MANIFEST = "manifest.json"
 QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
 MAX_VOCABULARY = 1000  # categories with a place of their own in a model's input, the most frequent; others share one
+JPEG = b"\xff\xd8"  # how an encoded image begins that is no PNG
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 INT64 = range(-(2**63), 2**63)  # the numbers that a feature of int64 can hold
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.serving import serving
+
 ETAG = '"one"'
 
 
@@ -98,10 +100,6 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running(data: bytes) -> Iterator[Server]:
     """Yields a server of `data` that answers until the end of the block."""
-    with Server(data) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Server(data)) as server:
         yield server
         server.ended.set()
-        server.shutdown()
-        thread.join()

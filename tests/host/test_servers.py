@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,6 +9,7 @@ import pytest
 
 from tasks.host.finding import Finding
 from tasks.host.servers import mlflow_findings, prefect_findings
+from tests.serving import serving
 
 POOL = {"name": "gpu-pool", "is_paused": False}
 WORKERS = [{"name": "one", "status": "ONLINE"}, {"name": "two", "status": "OFFLINE"}]
@@ -54,12 +54,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Answers]:
-    with Answers() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(Answers()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def prefect(server: Answers, **environment: str) -> list[Finding]:

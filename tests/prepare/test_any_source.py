@@ -204,14 +204,19 @@ def test_same_data_elsewhere_give_the_same_bytes_under_the_same_digest(
     assert _contents(again.directory) == _contents(found.shards.directory)
 
 
+def _copy(found: Prepared, tmp_path: Path) -> tuple[Made, Path, Path]:
+    """Returns a source, the folder to which its data were written, and a workspace, for a test that spoils them."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    found.made.write(folder)
+    return found.made, folder, tmp_path / "workspace"
+
+
 @pytest.mark.parametrize("name", ON_DISK)
 def test_touched_files_write_nothing_and_a_changed_or_added_one_is_other_data(
     get: Callable[..., Prepared], tmp_path: Path, name: str
 ) -> None:
-    made = get(name).made
-    folder, workspace = tmp_path / "data", tmp_path / "workspace"
-    folder.mkdir()
-    made.write(folder)
+    made, folder, workspace = _copy(get(name), tmp_path)
     config = made.config(folder, max_bad_fraction=0.5)
     first = prepared(config, workspace)
     for file in first.directory.iterdir():
@@ -255,10 +260,7 @@ def test_an_array_is_known_by_the_source_of_its_reader(get: Callable[..., Prepar
 def test_damaged_files_are_named_and_mended_to_the_same_bytes(
     get: Callable[..., Prepared], tmp_path: Path, name: str
 ) -> None:
-    made = get(name).made
-    folder, workspace = tmp_path / "data", tmp_path / "workspace"
-    folder.mkdir()
-    made.write(folder)
+    made, folder, workspace = _copy(get(name), tmp_path)
     config = made.config(folder, num_shards=3)
     shards = prepared(config, workspace)
     whole = _contents(shards.directory)

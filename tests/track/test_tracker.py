@@ -20,8 +20,7 @@ from tasks.models.build import code_digest
 from tasks.runs import Run
 from tasks.track.client import tracking_uri
 from tasks.track.tracker import tracked
-from tasks.train.result import TrainResult
-from tasks.train.stage import RESULT
+from tests.track.finished_runs import train_result
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ def test_config_code_and_host_are_on_the_run(run: Run) -> None:
 def test_what_the_stages_hand_on_is_on_the_run(run: Run, digits: Any) -> None:
     with tracked(run) as tracker:
         tracker.log_shards(digits.shards)
-        tracker.log_training(_trained(run))
+        tracker.log_training(train_result(run))
         tracker.log_report(_report(run))
     found = _found(run)
     assert found.data.metrics == {
@@ -170,7 +169,7 @@ def test_stages_that_are_logged_again_change_nothing(run: Run, digits: Any) -> N
     for _ in range(2):
         with tracked(run) as tracker:
             tracker.log_shards(digits.shards)
-            tracker.log_training(_trained(run))
+            tracker.log_training(train_result(run))
     assert _points(run, "data/num_shards") == [(0, digits.shards.num_shards)]
     assert _points(run, "best_step") == [(30, 20)]
     assert len(_found(run).inputs.dataset_inputs) == 1
@@ -253,27 +252,6 @@ def _wait_until_running(run: Run) -> None:
 def _artifact(run: Run, path: str) -> str:
     found = _found(run)
     return (Path(found.info.artifact_uri) / path).read_text()
-
-
-def _trained(run: Run) -> TrainResult:
-    result = TrainResult(
-        best_checkpoint=run.checkpoints / "20",
-        last_checkpoint=run.checkpoints / "30",
-        best_step=20,
-        best_value=0.9,
-        num_steps=30,
-        num_epochs=3,
-        num_replicas=2,
-        num_parameters=1234,
-        devices=("CPU:0", "CPU:1"),
-        examples_per_second=1000.0,
-        step_seconds_p50=0.01,
-        step_seconds_p95=0.02,
-        input_wait_fraction=0.1,
-        resumed_from_step=0,
-    )
-    result.write(run.directory / RESULT)
-    return result
 
 
 def _report(run: Run) -> EvalReport:

@@ -12,11 +12,10 @@ from tasks.train.stage import train
 
 
 @contextlib.contextmanager
-def small_disk(folder):
-    """Yields whether a disk of 2 MB could be mounted on the folder: only the superuser may, and not everywhere."""
+def mounted_on(folder, *what):
+    """Yields whether something could be mounted on the folder: only the superuser may, and not everywhere."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder]
-    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    mounted = subprocess.run(["mount", *what, folder], capture_output=True, check=False).returncode == 0
     try:
         yield mounted
     finally:
@@ -26,7 +25,7 @@ def small_disk(folder):
 
 def test_on_a_full_disk_the_last_checkpoint_stays_and_with_room_the_training_goes_on(trainer, unbroken, tmp_path):
     disk = tmp_path / "disk"
-    with small_disk(disk) as mounted:
+    with mounted_on(disk, "-t", "tmpfs", "-o", "size=2m", "tmpfs") as mounted:
         # Where none can be mounted, the kernel refuses the worker's bytes for another reason.
         fault, reason = ("fill_disk", "No space left on device") if mounted else ("limit_files", "File too large")
         run = trainer.on(disk).faulty_run(fault, disk / "fired", steps=[18])
@@ -45,23 +44,10 @@ def test_on_a_full_disk_the_last_checkpoint_stays_and_with_room_the_training_goe
         assert digest_file(result.last_checkpoint / VARIABLES) == unbroken
 
 
-@contextlib.contextmanager
-def own_mount(folder):
-    """Yields whether the folder could be mounted onto itself, so that it can be made read-only alone."""
-    folder.mkdir()
-    mount = ["mount", "--bind", folder, folder]
-    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    try:
-        yield mounted
-    finally:
-        if mounted:
-            subprocess.run(["umount", folder], check=True)
-
-
 def test_on_a_read_only_disk_the_last_checkpoint_stays_and_once_writable_the_training_goes_on(
     trainer, unbroken, tmp_path
 ):
-    with own_mount(tmp_path / "read_only") as mounted:
+    with mounted_on(tmp_path / "read_only", "--bind", tmp_path / "read_only") as mounted:
         # Where none can be mounted, the kernel refuses the worker's bytes for another reason.
         fault, reason = ("make_read_only", "Read-only file system") if mounted else ("limit_files", "File too large")
         run = trainer.faulty_run(fault, tmp_path / "fired", steps=[18])

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,20 @@ class Stack:
                 return False
 
         wait_for(answers)
+
+    @contextmanager
+    def up(self):
+        """Yields the process of `millstream up` and its log file, once all is up; stops it at the end of the block."""
+        log = self.folder / "up.log"
+        ports = ("--prefect-port", str(self.prefect_port), "--mlflow-port", str(self.mlflow_port))
+        try:
+            self.serve("up", "millstream", "up", *ports)
+            while "Ctrl-C stops both and the worker" not in log.read_text():
+                assert self.processes[0].poll() is None, log.read_text()
+                time.sleep(0.2)
+            yield self.processes[0], log
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         for process in reversed(self.processes):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +13,8 @@ from socket import SOCK_DGRAM, SOCK_STREAM
 
 import psutil
 import pytest
+
+from tests.serving import serving
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
@@ -59,28 +60,16 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever)
-        thread.start()
+    with serving(Receiver()) as receiver:
         yield receiver
-        receiver.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def up(receiver, new_stack, monkeypatch):
     """A stack that `millstream up` brought up with a webhook: (stack, process, log file)."""
     monkeypatch.setenv("MILLSTREAM_ALERT_WEBHOOK", receiver.url)
-    log = new_stack.folder / "up.log"
-    try:
-        ports = ("--prefect-port", str(new_stack.prefect_port), "--mlflow-port", str(new_stack.mlflow_port))
-        new_stack.serve("up", "millstream", "up", *ports)
-        while "Ctrl-C stops both and the worker" not in log.read_text():
-            assert new_stack.processes[0].poll() is None, log.read_text()
-            time.sleep(0.2)
-        yield new_stack, new_stack.processes[0], log
-    finally:
-        new_stack.stop()
+    with new_stack.up() as (process, log):
+        yield new_stack, process, log
 
 
 def listening(pid: int) -> set[tuple[str, int]]:

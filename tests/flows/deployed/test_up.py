@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -17,14 +16,8 @@ pytestmark = [pytest.mark.prove, pytest.mark.timeout(300)]
 @pytest.fixture
 def up(new_stack):
     """A stack that `millstream up` brought up: (stack, process, log file)."""
-    log = new_stack.folder / "up.log"
-    ports = ("--prefect-port", str(new_stack.prefect_port), "--mlflow-port", str(new_stack.mlflow_port))
-    new_stack.serve("up", "millstream", "up", *ports)
-    while "Ctrl-C stops both and the worker" not in log.read_text():
-        assert new_stack.processes[0].poll() is None, log.read_text()
-        time.sleep(0.2)
-    yield new_stack, new_stack.processes[0], log
-    new_stack.stop()
+    with new_stack.up() as (process, log):
+        yield new_stack, process, log
 
 
 def test_one_command_brings_all_up_and_one_ctrl_c_stops_all(up):
