@@ -87,6 +87,10 @@ class FeedConfig(Section):
     """Examples shuffled among each other in memory; at least five blocks, unless the split is smaller."""
     last_batch: Literal["keep", "drop"] = "keep"
     """What becomes of an epoch's short last batch: trained on exactly (padded and masked), or left out."""
+    shard_policy: Literal["records", "files"] = "records"
+    """How several workers share a split: each reads all records and decodes its own rows, so that batches do not depend
+    on the number of workers; or each reads files of its own, for data that one host cannot read fast enough: then they
+    do, and the end of an epoch that does not fill a batch of every worker is left out."""
     cache: Literal["auto", "memory", "none"] = "auto"
     """Whether the examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
     memory_limit: Size = Size("2 GB")

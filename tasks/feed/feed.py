@@ -14,13 +14,15 @@ from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.parse import parse_batch, stored_shape
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
+from tasks.feed.share import plan_share
 from tasks.prepare.manifest import ShardManifest
 
 READ_BUFFER_BYTES = 256 * 1024
 STRING_BYTES = 24  # of a string in a tensor, besides its content; tensorflow/core/platform/tstring.h
 MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hardly mixes them
 
-_Epoch = tuple[int, int, int, np.ndarray]  # its number, the first window, examples to drop in that, blocks [n, 5]
+# Its number, the batches that are left of it, the first window, examples to drop in that, blocks [n, 5].
+_Epoch = tuple[int, int, int, int, np.ndarray]
 _Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
 _Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read
 
@@ -30,7 +32,8 @@ class Feed:
 
     An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
     ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch) and `num_valid`
-    ([] int64, examples in the whole global batch). Replica r takes every element with number r modulo `num_replicas`.
+    ([] int64, examples in the whole global batch). The slices of a batch come one after another, those of this
+    worker's replicas only: of `num_workers`, each with equally many of all the `num_replicas`, it is number `worker`.
     """
 
     def __init__(
@@ -42,16 +45,21 @@ class Feed:
         *,
         seed: int,
         num_replicas: int,
+        num_workers: int = 1,
+        worker: int = 0,
     ) -> None:
         """Plans the feed; raises ConfigError if the config does not fit the split. Reads nothing yet."""
         self._directory, self._manifest, self._split = directory, manifest, manifest.splits[split]
-        self._config, self._seed, self._num_replicas = config, seed, num_replicas
-        self._blocks = cut_blocks(manifest, split, block=config.block)
+        self._config, self._seed = config, seed
+        self._share = plan_share(
+            self._split, config, name=split, num_replicas=num_replicas, num_workers=num_workers, worker=worker
+        )
+        blocks = cut_blocks(manifest, split, block=config.block)
+        self._blocks = blocks.take(np.flatnonzero(np.isin(blocks.file, self._share.files)))
         self.num_examples = self._split.num_examples
         self.global_batch_size = config.global_batch_size
-        rounded = math.floor if config.last_batch == "drop" else math.ceil
-        self.steps_per_epoch = rounded(self.num_examples / self.global_batch_size)
-        self._check(split)
+        self.steps_per_epoch = self._share.steps_per_epoch
+        self._check()
         self._preprocess = Preprocess(manifest, config)
         self._names = (*self._preprocess.names, manifest.target, manifest.id)
         self._cached = config.cache == "memory" or (
@@ -81,10 +89,11 @@ class Feed:
     def one_pass(self) -> tf.data.Dataset:
         """Returns every example once, in storage order; the last batch is padded."""
 
-        return self._batches(lambda _: (0, 0, 0, self._blocks.table()), range(1), shuffle=False)
+        whole = (0, self.steps_per_epoch, 0, 0, self._blocks.table())
+        return self._batches(lambda _: whole, range(1), shuffle=False)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Returns [num_examples] int64: rows of the split in the order in which an epoch shows them."""
+        """Returns [n] int64: rows of the split in the order in which an epoch shows them; n: all that are read."""
         rows = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).rows()
         windows = np.split(rows, range(self._config.window, len(rows), self._config.window))
         return np.concatenate(
@@ -92,17 +101,18 @@ class Feed:
         )
 
     def ids(self, step: int) -> np.ndarray:
-        """Returns [num_valid] int64: the ids of the examples in the global batch of a step of `training`, in order."""
+        """Returns [n] int64: the ids of the examples in the batch read for a step of `training`, in order."""
         uncached = copy.copy(self)
         uncached._cached = False  # for one batch the whole split is not read into memory, where it may be already
-        slices = uncached.training(step).take(self._num_replicas).as_numpy_iterator()
-        return np.concatenate([part[self._manifest.id][part["mask"]] for part in slices])
+        uncached._share = self._share.whole()
+        batch = next(uncached.training(step).as_numpy_iterator())
+        return np.asarray(batch[self._manifest.id][batch["mask"]])
 
     def _epoch(self, epoch: int, batch: int) -> _Epoch:
         """Returns an epoch from one batch on."""
-        window, drop = divmod(batch * self.global_batch_size, self._config.window)
+        window, drop = divmod(batch * self._share.batch_size, self._config.window)
         blocks = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).start_at(window * self._config.window)
-        return epoch, window, drop, blocks.table()
+        return epoch, self.steps_per_epoch - batch, window, drop, blocks.table()
 
     def _batches(self, epoch: Callable[[int], _Epoch], numbers: range, *, shuffle: bool) -> tf.data.Dataset:
         """Returns the slices of the batches of the epochs of these `numbers`.
@@ -115,29 +125,35 @@ class Feed:
             planned = tf.numpy_function(
                 lambda n: tuple(np.asarray(part, np.int64) for part in epoch(int(n))),
                 [number],
-                [tf.int64] * 4,
+                [tf.int64] * 5,
                 stateful=False,
             )
-            return *(tf.ensure_shape(part, []) for part in planned[:3]), tf.ensure_shape(planned[3], [None, 5])
+            return *(tf.ensure_shape(part, []) for part in planned[:-1]), tf.ensure_shape(planned[-1], [None, 5])
 
         epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
         read, decode = self._in_memory() if self._cached else self._from_files()
 
-        def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
+        def batches_of(
+            epoch: tf.Tensor, num_batches: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor
+        ) -> tf.data.Dataset:
             examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
             if not shuffle:
-                return examples.rebatch(self.global_batch_size)
+                return examples.rebatch(self._share.batch_size)
 
             def permute(window: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
                 mixed = tf.gather(batch, self._permutation(tf.shape(batch)[0], epoch, window))
                 return mixed[tf.where(window == first_window, drop, tf.zeros_like(drop)) :]
 
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
-            return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
+            return windows.rebatch(self._share.batch_size).take(num_batches)
 
-        batches = epochs.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
-        return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
+        def slices(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+            rows, what = self._take_share(batch)
+            return {name: self._cut(column) for name, column in decode(rows).items()} | what
+
+        batches = epochs.flat_map(batches_of).map(slices, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        elements = batches.flat_map(tf.data.Dataset.from_tensor_slices)
+        return elements.prefetch(self._config.prefetch_batches * self._share.num_replicas)
 
     def _from_files(self) -> tuple[_Read, _Decode]:
         """Returns how to read the records of a block at once, and how to decode a batch of records."""
@@ -186,32 +202,27 @@ class Feed:
         seed = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
         return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
 
-    def _pad_and_slice(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns {name: [num_replicas, b, ...]}: copies of the last example behind it make the slices even.
+    def _take_share(self, batch: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns this worker's rows of a batch that it read, not yet decoded, and what its slices say of them.
 
-        Not zeros: a model that divides by, say, an image's norm would make them NaN, and its gradient with them.
+        Copies of the last example behind it make the slices even. Not zeros: a model that divides by, say, an image's
+        norm would make them NaN, and its gradient with them.
         """
-        replicas = self._num_replicas
-        rows = -(-self.global_batch_size // replicas)
-        num_valid = tf.shape(batch[self._manifest.id])[0]
-        places = tf.range(rows * replicas)
-
-        def cut(column: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(column, [replicas, rows, *column.shape[1:]])
-
-        return {name: cut(tf.gather(column, tf.minimum(places, num_valid - 1))) for name, column in batch.items()} | {
-            "mask": cut(places < num_valid),
-            "first_row": tf.range(replicas, dtype=tf.int64) * rows,
-            "num_valid": tf.fill([replicas], tf.cast(num_valid, tf.int64)),
+        replicas, rows = self._share.num_replicas, self._share.slice_size
+        num_read = tf.shape(batch)[0]
+        places = self._share.start + tf.range(replicas * rows)
+        return tf.gather(batch, tf.minimum(places, num_read - 1)), {
+            "mask": self._cut(places < num_read),
+            "first_row": self._share.first_row + tf.range(replicas, dtype=tf.int64) * rows,
+            "num_valid": tf.fill([replicas], self._share.num_parts * tf.cast(num_read, tf.int64)),
         }
 
-    def _check(self, split: str) -> None:
+    def _cut(self, column: tf.Tensor) -> tf.Tensor:
+        """Returns [num_replicas, b, ...] of [num_replicas * b, ...]."""
+        return tf.reshape(column, [self._share.num_replicas, self._share.slice_size, *column.shape[1:]])
+
+    def _check(self) -> None:
         config = self._config
-        if self.steps_per_epoch == 0:
-            raise ConfigError(
-                f"feed.global_batch_size={config.global_batch_size}: the {split} split has only {self.num_examples} "
-                "examples and feed.last_batch=drop leaves none; take a smaller batch or feed.last_batch=keep"
-            )
         if config.window < self.num_examples and config.window < MIN_BLOCKS_PER_WINDOW * config.block:
             raise ConfigError(
                 f"feed.window={config.window}: must hold at least {MIN_BLOCKS_PER_WINDOW} blocks of "
@@ -229,10 +240,22 @@ class Feed:
 
 
 def evaluation_feed(
-    directory: Path, manifest: ShardManifest, split: str, config: FeedConfig, *, batch_size: int, num_replicas: int
+    directory: Path,
+    manifest: ShardManifest,
+    split: str,
+    config: FeedConfig,
+    *,
+    batch_size: int,
+    num_replicas: int,
+    num_workers: int = 1,
+    worker: int = 0,
 ) -> Feed:
     """Returns the feed that shows each example of a split once, for validation and evaluation."""
     # It shuffles nothing, so it holds no more than a few blocks.
     window = MIN_BLOCKS_PER_WINDOW * config.block
-    settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep", "window": window})
-    return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas)
+    settings = config.model_copy(
+        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window, "shard_policy": "records"}
+    )
+    return Feed(
+        directory, manifest, split, settings, seed=0, num_replicas=num_replicas, num_workers=num_workers, worker=worker
+    )
