@@ -40,6 +40,7 @@ OPERATIONAL_FIELDS = frozenset(
         "train.on_nonfinite",
         "train.max_rollbacks",
         "train.steps_per_call",
+        "train.profile_steps",
         "distribute",
         "evaluate.batch_size",
         "tracking",
@@ -172,6 +173,9 @@ class TrainConfig(Section):
     """Batches that a whole run may leave out so."""
     steps_per_call: int = Field(64, ge=1)
     """Most steps in one call of the in-graph loop, which lasts about 2 s; a signal is answered between calls."""
+    profile_steps: int = Field(0, ge=0)
+    """Steps, after the first call, that TensorFlow's profiler records once a run for xprof; no epoch's end lies in
+    between. They are left out of the run's throughput, which they would slow."""
 
 
 class Devices(Section):

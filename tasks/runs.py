@@ -72,6 +72,10 @@ class Run:
         return self.directory / "events.jsonl"
 
     @property
+    def profile(self) -> Path:
+        return self.directory / "profile"
+
+    @property
     def report(self) -> Path:
         return self.directory / "report"
 

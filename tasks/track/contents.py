@@ -54,6 +54,9 @@ def run_items(run: Run) -> Iterator[Item]:
     if is_completed(shards):
         yield Item("dataset", shards.parents[1].name, lambda client, to: _send_dataset(client, to, run))
         yield from (_file(file, "data") for name in (MANIFEST, QUARANTINE) if (file := shards / name).is_file())
+    if is_completed(run.profile):
+        for file in sorted(run.profile.rglob("*.xplane.pb")):
+            yield _file(file, str(file.parent.relative_to(run.directory)))
     if is_completed(run.report):
         files = (file for file in sorted(run.report.iterdir()) if file.suffix in {".json", ".png"})
         yield from (_file(file, "report") for file in files)  # the predictions stay where they are

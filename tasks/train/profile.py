@@ -1,0 +1,35 @@
+"""Profile: some steps of a training as TensorFlow's profiler sees them, for xprof or TensorBoard to show."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow as tf
+
+from tasks.files import atomic_directory
+from tasks.train.step import StepOutcomes
+
+
+def profile_steps(
+    run_steps: Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes],
+    batches: tf.data.Iterator,
+    directory: Path,
+    *,
+    first: int,
+    num_steps: int,
+) -> StepOutcomes:
+    """Returns the outcomes of `num_steps` steps, or of those up to one that is not finite; their profile is written.
+
+    Each is a call of its own, marked with its number, `first` being the next: xprof's overview and trace viewer go by
+    that. They are slower than others. `directory` is complete once it is there: `xprof --logdir` shows it.
+    """
+    outcomes = []
+    with atomic_directory(directory) as incomplete:
+        tf.profiler.experimental.start(str(incomplete))
+        for step in range(first, first + num_steps):
+            with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+                outcomes.append(run_steps(batches, tf.constant(1, tf.int32)))
+                healthy = bool(outcomes[-1].healthy.numpy().all())  # which waits for the devices
+            if not healthy:
+                break
+        tf.profiler.experimental.stop()
+    return StepOutcomes(*(tf.concat(column, axis=0) for column in zip(*outcomes, strict=True)))
