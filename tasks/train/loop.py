@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tasks.train import checkpoint
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.nonfinite import roll_back, weights_are_finite
-from tasks.train.profile import profile_steps
+from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
@@ -64,21 +65,13 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
-            to_profile = config.profile_steps if phase == "steps" and not run.profile.exists() else 0
-            if to_profile:
-                num_steps = _num_steps(setup, position, to_profile)
-                outcomes = profile_steps(run_steps, batches, run.profile, first=position.step, num_steps=num_steps)
-            else:
-                num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
-                outcomes = run_steps(batches, tf.constant(num_steps, tf.int32))
+            outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
                 position = roll_back(run, setup, position, step=position.step, what="loss or gradient")
                 batches = _batches_from(setup, position.step)
                 continue
-            if not to_profile:
-                timing.add(outcomes)
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
         if not (stop_requested() or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
             continue
@@ -118,6 +111,18 @@ def _is_done(setup: Setup, position: Position) -> bool:
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
     return iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(step)))
+
+
+def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: Timing) -> StepOutcomes:
+    """Returns the outcomes of a call, which is timed, or of the steps to be profiled, which are not."""
+    config = run.config.train
+    if config.profile_steps and timing.has_begun and not run.profile.exists():
+        num_steps = _num_steps(setup, position, config.profile_steps)
+        return profile_steps(take, run.profile, first=position.step, num_steps=num_steps)
+    num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+    outcomes = take(tf.constant(num_steps, tf.int32))
+    timing.add(outcomes)
+    return outcomes
 
 
 def _num_steps(setup: Setup, position: Position, steps_per_call: int) -> int:

@@ -8,15 +8,11 @@ import tensorflow as tf
 from tasks.files import atomic_directory
 from tasks.train.step import StepOutcomes
 
+Take = Callable[[tf.Tensor], StepOutcomes]
+"""Takes a number of steps, [] int32."""
 
-def profile_steps(
-    run_steps: Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes],
-    batches: tf.data.Iterator,
-    directory: Path,
-    *,
-    first: int,
-    num_steps: int,
-) -> StepOutcomes:
+
+def profile_steps(take: Take, directory: Path, *, first: int, num_steps: int) -> StepOutcomes:
     """Returns the outcomes of `num_steps` steps, or of those up to one that is not finite; their profile is written.
 
     Each is a call of its own, marked with its number, `first` being the next: xprof's overview and trace viewer go by
@@ -27,7 +23,7 @@ def profile_steps(
         tf.profiler.experimental.start(str(incomplete))
         for step in range(first, first + num_steps):
             with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
-                outcomes.append(run_steps(batches, tf.constant(1, tf.int32)))
+                outcomes.append(take(tf.constant(1, tf.int32)))
                 healthy = bool(outcomes[-1].healthy.numpy().all())  # which waits for the devices
             if not healthy:
                 break

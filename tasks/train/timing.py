@@ -32,6 +32,11 @@ class Timing:
         self._totals += steps.sum(axis=1)
         self._recent.extend(steps[1])
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a step, so that all is compiled."""
+        return bool(self._recent)
+
     def steps_in(self, seconds: float) -> int:
         """Returns how many steps a call may take to last about so long: one until their time is known."""
         return max(1, int(seconds / np.median(self._recent))) if self._recent else 1
