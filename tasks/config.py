@@ -11,12 +11,13 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.duration import Duration
 from tasks.errors import ConfigError
+from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
-from tasks.strict_yaml import parse_yaml, read_tree
+from tasks.strict_yaml import read_tree
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -92,6 +93,10 @@ class FeedConfig(Section):
     """How several workers share a split: each reads all records and decodes its own rows, so that batches do not depend
     on the number of workers; or each reads files of its own, for data that one host cannot read fast enough: then they
     do, and the end of an epoch that does not fill a batch of every worker is left out."""
+    service: Annotated[str, Field(pattern=r"^grpc://[^/]+:[0-9]+$")] | None = None
+    """Address of a tf.data service ('grpc://host:5050') whose hosts read and decode the training split; they must see
+    the shards under the same path. The order of examples is then no function of the seed: `train.deterministic=false`
+    has to say so too."""
     cache: Literal["auto", "memory", "none"] = "auto"
     """Whether the examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
     memory_limit: Size = Size("2 GB")
@@ -333,12 +338,27 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder: Path | None = None) -> Config:
     """Returns the config of a plain mapping with overrides; raises ConfigError like `load_config`."""
     for override in overrides:
-        tree = _override(tree, override)
+        tree = lay_over(tree, override)
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
+    _check_service(config)
     return _with_absolute_paths(config, folder)
+
+
+def _check_service(config: Config) -> None:
+    """Raises ConfigError if a promise is asked for that a service cannot keep."""
+    service = f"feed.service={config.feed.service}: its workers hand on batches in an order of their own"
+    if config.feed.service is not None and config.train.deterministic:
+        raise ConfigError(
+            f"{service}, so that no run can be repeated to the bit; say so with train.deterministic=false, or leave "
+            "the service out"
+        )
+    if config.feed.service is not None and config.train.on_nonfinite == "rollback":
+        raise ConfigError(
+            f"{service}, so that a batch cannot be left out; take train.on_nonfinite=stop, or leave the service out"
+        )
 
 
 def _with_absolute_paths(config: Config, folder: Path | None) -> Config:
@@ -364,23 +384,3 @@ def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
         key: _without_operational(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in kept.items()
     }
-
-
-def _override(tree: dict[str, Any], override: str) -> dict[str, Any]:
-    path, equals, text = override.partition("=")
-    if not equals or not all(path.split(".")):
-        raise ConfigError(f"override {override!r}: must be key=value with a dotted key, such as train.total='3 epochs'")
-    value = parse_yaml(text, f"override {override!r}")
-    return _replace(tree, path.split("."), value, f"override {override!r}")
-
-
-def _replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> dict[str, Any]:
-    head, *rest = path
-    if not rest:
-        return tree | {head: value}
-    below = tree.get(head, {})
-    if not isinstance(below, dict):
-        raise ConfigError(f"{where}: {head} is {below!r}, which has no fields")
-    if rest == ["kind"] and below.get("kind") not in (None, value):
-        below = {}  # the fields of the old kind mean nothing to the new one
-    return tree | {head: _replace(below, rest, value, where)}

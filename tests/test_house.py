@@ -27,6 +27,7 @@ ORDER = (
         "errors",
         "events",
         "files",
+        "overrides",
         "progress",
         "runs",
         "schema",

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,7 @@ from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.parse import parse_batch, stored_shape
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
+from tasks.feed.service import served
 from tasks.feed.share import plan_share
 from tasks.prepare.manifest import ShardManifest
 
@@ -79,6 +81,8 @@ class Feed:
 
     def training(self, start_step: int) -> tf.data.Dataset:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
+        if self._config.service is not None:
+            return self._served(self._config.service, start_step)
         first_epoch, first_batch = divmod(start_step, self.steps_per_epoch)
 
         def epoch(number: int) -> _Epoch:
@@ -100,8 +104,13 @@ class Feed:
             [window[self._permutation(len(window), epoch, number).numpy()] for number, window in enumerate(windows)]
         )
 
-    def ids(self, step: int) -> np.ndarray:
-        """Returns [n] int64: the ids of the examples in the batch read for a step of `training`, in order."""
+    def ids(self, step: int) -> np.ndarray | None:
+        """Returns [n] int64: the ids of the examples in the batch read for a step of `training`, in order.
+
+        None if `feed.service` hands them on in an order of its own.
+        """
+        if self._config.service is not None:
+            return None
         uncached = copy.copy(self)
         uncached._cached = False  # for one batch the whole split is not read into memory, where it may be already
         uncached._share = self._share.whole()
@@ -147,12 +156,33 @@ class Feed:
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self._share.batch_size).take(num_batches)
 
-        def slices(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._slices(epochs.flat_map(batches_of), decode)
+
+    def _served(self, address: str, start_step: int) -> tf.data.Dataset:
+        """Returns the slices of batches that a tf.data service reads and decodes."""
+        read, decode = self._from_files()
+        batches = served(
+            address,
+            self._blocks,
+            read,
+            decode,
+            seed=self._seed,
+            window=self._config.window,
+            batch_size=self.global_batch_size,
+            start=start_step * self.global_batch_size,
+        )
+        return self._slices(batches, lambda batch: batch)
+
+    def _slices(self, batches: tf.data.Dataset, decode: _Decode) -> tf.data.Dataset:
+        """Returns the slices of this worker's replicas, one after another, made ahead of whoever takes them."""
+
+        def slices(batch: tf.Tensor | dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             rows, what = self._take_share(batch)
             return {name: self._cut(column) for name, column in decode(rows).items()} | what
 
-        batches = epochs.flat_map(batches_of).map(slices, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        elements = batches.flat_map(tf.data.Dataset.from_tensor_slices)
+        elements = batches.map(slices, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).flat_map(
+            tf.data.Dataset.from_tensor_slices
+        )
         return elements.prefetch(self._config.prefetch_batches * self._share.num_replicas)
 
     def _from_files(self) -> tuple[_Read, _Decode]:
@@ -202,16 +232,16 @@ class Feed:
         seed = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
         return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
 
-    def _take_share(self, batch: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns this worker's rows of a batch that it read, not yet decoded, and what its slices say of them.
+    def _take_share(self, batch: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Returns this worker's rows of a batch that it read, decoded or not, and what its slices say of them.
 
         Copies of the last example behind it make the slices even. Not zeros: a model that divides by, say, an image's
         norm would make them NaN, and its gradient with them.
         """
         replicas, rows = self._share.num_replicas, self._share.slice_size
-        num_read = tf.shape(batch)[0]
+        num_read = tf.shape(tf.nest.flatten(batch)[0])[0]
         places = self._share.start + tf.range(replicas * rows)
-        return tf.gather(batch, tf.minimum(places, num_read - 1)), {
+        return tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch), {
             "mask": self._cut(places < num_read),
             "first_row": self._share.first_row + tf.range(replicas, dtype=tf.int64) * rows,
             "num_valid": tf.fill([replicas], self._share.num_parts * tf.cast(num_read, tf.int64)),
@@ -254,7 +284,8 @@ def evaluation_feed(
     # It shuffles nothing, so it holds no more than a few blocks.
     window = MIN_BLOCKS_PER_WINDOW * config.block
     settings = config.model_copy(
-        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window, "shard_policy": "records"}
+        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window}
+        | {"shard_policy": "records", "service": None}  # each example once
     )
     return Feed(
         directory, manifest, split, settings, seed=0, num_replicas=num_replicas, num_workers=num_workers, worker=worker

@@ -44,6 +44,11 @@ def plan_share(
     not fit.
     """
     assert num_replicas % num_workers == 0 <= worker < num_workers
+    if config.service is not None and num_workers > 1:
+        raise ConfigError(
+            f"feed.service={config.service}: feeds one worker, and there are {num_workers}; let each decode its own "
+            "rows (leave the service out)"
+        )
     if config.shard_policy == "files" and num_workers > 1:
         return _share_of_files(split, config, name=name, num_replicas=num_replicas, readers=(worker, num_workers))
     global_batch_size = config.global_batch_size

@@ -55,9 +55,9 @@ def roll_back(run: Run, setup: Setup, position: Position, *, step: int, what: st
 
 def _describe(setup: Setup, step: int) -> str:
     epoch, batch = divmod(step, setup.feed.steps_per_epoch)
+    where = f"step {step + 1} of {setup.total_steps} (epoch {epoch + 1}, batch {batch + 1}) on its"
     ids = setup.feed.ids(step)
+    if ids is None:
+        return f"{where} examples (feed.service handed them on in an order of its own)"
     shown = ", ".join(map(str, ids[:IDS_SHOWN])) + (", ..." if len(ids) > IDS_SHOWN else "")
-    return (
-        f"step {step + 1} of {setup.total_steps} (epoch {epoch + 1}, batch {batch + 1}) on its {len(ids)} examples "
-        f"(ids {shown})"
-    )
+    return f"{where} {len(ids)} examples (ids {shown})"
