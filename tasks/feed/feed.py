@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
+from tasks.feed.augment import Augment
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.parse import parse_batch, stored_shape
 from tasks.feed.preprocess import Preprocess
@@ -22,15 +23,16 @@ MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hard
 
 _Epoch = tuple[int, int, int, np.ndarray]  # its number, the first window, examples to drop in that, blocks [n, 5]
 _Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
-_Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read
+_Parse = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read: the features as they are stored
 
 
 class Feed:
     """Global batches of one split, padded to the replicas and cut into one slice for each.
 
     An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
-    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch) and `num_valid`
-    ([] int64, examples in the whole global batch). Replica r takes every element with number r modulo `num_replicas`.
+    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch), `num_valid`
+    ([] int64, examples in the whole global batch) and, in training, what `Augment` adds. Replica r takes every element
+    with number r modulo `num_replicas`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Feed:
         self.steps_per_epoch = rounded(self.num_examples / self.global_batch_size)
         self._check(split)
         self._preprocess = Preprocess(manifest, config)
+        self._augment = Augment(manifest, config, self._preprocess, seed=seed) if config.augment else None
         self._names = (*self._preprocess.names, manifest.target, manifest.id)
         self._cached = config.cache == "memory" or (
             config.cache == "auto" and self.cached_bytes <= config.memory_limit.size_bytes / 2
@@ -121,7 +124,7 @@ class Feed:
             return *(tf.ensure_shape(part, []) for part in planned[:3]), tf.ensure_shape(planned[3], [None, 5])
 
         epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
-        read, decode = self._in_memory() if self._cached else self._from_files()
+        read, parse = self._in_memory() if self._cached else self._from_files()
 
         def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
             examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
@@ -135,12 +138,18 @@ class Feed:
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
 
-        batches = epochs.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        def numbered(epoch: tf.Tensor, *rest: tf.Tensor) -> tf.data.Dataset:
+            return shuffled(epoch, *rest).map(lambda batch: (epoch, batch))
+
+        def decode(epoch: tf.Tensor, batch: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._inputs(parse(batch), epoch if shuffle else None)
+
+        batches = epochs.flat_map(numbered).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
         return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
 
-    def _from_files(self) -> tuple[_Read, _Decode]:
-        """Returns how to read the records of a block at once, and how to decode a batch of records."""
+    def _from_files(self) -> tuple[_Read, _Parse]:
+        """Returns how to read the records of a block at once, and how to parse a batch of records."""
         files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
@@ -155,9 +164,9 @@ class Feed:
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
             return dataset.skip(skip).take(count).batch(self._config.block)
 
-        return read, lambda records: self._inputs(parse_batch(records, self._manifest.features, self._names))
+        return read, lambda records: parse_batch(records, self._manifest.features, self._names)
 
-    def _in_memory(self) -> tuple[_Read, _Decode]:
+    def _in_memory(self) -> tuple[_Read, _Parse]:
         """Returns how to get the rows of a block at once, and how to look a batch of rows up in the parsed split."""
         table = self._load()
 
@@ -165,7 +174,7 @@ class Feed:
             _, _, _, count, row = tf.unstack(block)
             return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
 
-        return read, lambda rows: self._inputs({name: tf.gather(column, rows) for name, column in table.items()})
+        return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
 
     def _load(self) -> dict[str, tf.Tensor]:
         files = [str(self._directory / shard.file) for shard in self._split.shards]
@@ -177,9 +186,11 @@ class Feed:
         ]
         return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
 
-    def _inputs(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns what a model sees of a batch as it is stored, with label and id."""
-        return self._preprocess(parsed) | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
+    def _inputs(self, parsed: dict[str, tf.Tensor], epoch: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Returns what a model sees of a batch as it is stored, with label and id; changed at random in an `epoch`."""
+        augment = None if epoch is None else self._augment
+        inputs = self._preprocess(parsed) if augment is None else augment(parsed, epoch)
+        return inputs | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
         """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""
@@ -234,5 +245,7 @@ def evaluation_feed(
     """Returns the feed that shows each example of a split once, for validation and evaluation."""
     # It shuffles nothing, so it holds no more than a few blocks.
     window = MIN_BLOCKS_PER_WINDOW * config.block
-    settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep", "window": window})
+    settings = config.model_copy(
+        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window, "augment": ()}
+    )
     return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas)
