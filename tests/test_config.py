@@ -110,8 +110,8 @@ from tasks.errors import ConfigError
         ),
         (
             {"feed": {"augment": {"kind": "flip"}}},
-            "feed.augment={'kind': 'flip'}: must be a list (Random changes of the training images, in this order; never "
-            "in evaluation or in the exported model); correct it in the file or as key=value",
+            "feed.augment={'kind': 'flip'}: must be a list (Random changes of the training images, in this order; "
+            "never in evaluation or in the exported model); correct it in the file or as key=value",
         ),
         ({"train": 3}, "train=3: must be a group of fields; correct it in the file or as key=value"),
     ],

@@ -51,20 +51,19 @@ class Augment:
         """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, with label and id; `epoch` is [] int64."""
         count = max(_num_numbers(change) for change in self._changes)
         numbers = uniform(self._seed, epoch, parsed[self._id], num_streams=len(self._changes), count=count)
+        drawn = [numbers[:, place, : _num_numbers(change)] for place, change in enumerate(self._changes)]
         made = {}
         if self._window is not None:
-            made = {self._name: self._decode_windows(parsed[self._name], numbers[:, 0], self._window)}
+            made = {self._name: self._decode_windows(parsed[self._name], drawn[0], self._window)}
         inputs = self._preprocess(parsed, made)
         images = inputs[self._input]
         mixed = mix.Mixed(images, tf.ones(tf.shape(images)[:1]))
-        for place, change in enumerate(self._changes):
-            if change is self._window:
-                continue
-            drawn = numbers[:, place, : _num_numbers(change)]
+        done = 0 if self._window is None else 1
+        for change, values in zip(self._changes[done:], drawn[done:], strict=True):
             if isinstance(change, Mixup | Cutmix):
-                mixed = mix.mix(mixed, drawn, change)
+                mixed = mix.mix(mixed, values, change)
             else:
-                mixed = mixed._replace(images=_TRANSFORMS[change.kind](mixed.images, drawn, change))
+                mixed = mixed._replace(images=_TRANSFORMS[change.kind](mixed.images, values, change))
         inputs[self._input] = tf.ensure_shape(mixed.images, [None, *self._shape])
         if any(isinstance(change, Mixup | Cutmix) for change in self._changes):
             labels = parsed[self._label]
