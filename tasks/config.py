@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
+from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.overrides import lay_over
@@ -107,6 +108,10 @@ class FeedConfig(Section):
     """Height and width in pixels to which encoded images are brought: resized to cover it, then cut to the middle."""
     text_bytes: int = Field(256, ge=1)
     """Length of a text as the model gets it: its UTF-8 bytes, cut or padded with 0."""
+    augment: tuple[Augmentation, ...] = ()
+    """Random changes of the training images, in this order; never in evaluation or in the exported model."""
+    augment_input: str | None = None
+    """The input that they change; default: the only one that is an image."""
 
 
 class ModelConfig(Section):

@@ -29,11 +29,12 @@ _RULES = {
     "string_too_short": "text of at least {min_length} character(s)",
     "string_type": "text",
     "too_short": "a list of at least {min_length}",
+    "tuple_type": "a list",
 }
 
 
 def fields_of(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
-    """Returns {dotted path: pydantic FieldInfo} of every field below `model`, groups included."""
+    """Returns {dotted path: pydantic FieldInfo} of every field below `model`, groups and those in lists included."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         found[prefix + name] = field
@@ -60,7 +61,7 @@ def explain(error: ValidationError, tree: dict[str, Any], model: type[BaseModel]
 def _sections(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, Annotated, tuple):
         return [section for part in typing.get_args(annotation) for section in _sections(part)]
     return []
 
@@ -71,13 +72,17 @@ def _locate(location: tuple[Any, ...], tree: Any, model: type[BaseModel]) -> tup
     sections: list[type[BaseModel]] = [model]
     section: type[BaseModel] = model
     for part in location:
+        if isinstance(part, int) and isinstance(tree, list):  # in a list of groups each is one of the same
+            path.append(str(part))
+            tree = tree[part] if part < len(tree) else None
+            continue
         fields = [each.model_fields[part] for each in sections if part in each.model_fields]
         if not fields and len(sections) > 1:  # the kind that chose one of a union
             sections = [each for each in sections if each.model_fields["kind"].default == part]
-        elif fields or (part in tree if isinstance(tree, dict) else isinstance(tree, list) and isinstance(part, int)):
+        elif fields or (isinstance(tree, dict) and part in tree):
             path.append(str(part))
             sections = [below for field in fields for below in _sections(field.annotation)]
-            tree = tree.get(part) if isinstance(tree, dict) else tree[part] if isinstance(tree, list) else None
+            tree = tree.get(part) if isinstance(tree, dict) else None
         section = sections[0] if sections else section
     return ".".join(path), section, tree
 
@@ -92,10 +97,10 @@ def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict
         elsewhere = [key for key in known if key.rpartition(".")[2] == name and key != path]
         fix = "".join(f"did you mean {key}? " for key in (close + elsewhere)[:1])
         return f"{path}={value!r}: no such field; {fix}{parent or 'a config'} has {', '.join(siblings)}"
-    field = known.get(path)
+    field = section.model_fields.get(name, known.get(_plain(path)))
     about = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
     if kind == "union_tag_not_found":
-        kinds = [each.model_fields["kind"].default for each in _sections(known[parent].annotation)]
+        kinds = [each.model_fields["kind"].default for each in _sections(known[_plain(parent)].annotation)]
         return f"{path}: is required but missing; add it, one of {', '.join(kinds)}"
     if kind == "missing":
         return f"{path}: is required but missing{about}; add it"
@@ -104,6 +109,11 @@ def _sentence(path: str, items: list[Any], section: type[BaseModel], known: dict
     # Some rules are of what a value must have or leave, not of what it must be.
     must = rule if rule.startswith("must ") else f"must be {rule}"
     return f"{path}={hide_secrets(repr(value))}: {must}{about}; {_fix(value, options, field)}"
+
+
+def _plain(path: str) -> str:
+    """Returns the path as `fields_of` has it, without the numbers of lists."""
+    return re.sub(r"\.\d+(?![^.])", "", path)
 
 
 def _options(item: Any) -> list[str]:

@@ -93,6 +93,26 @@ from tasks.errors import ConfigError
             "first group is taken out of the column's text, such as 'patient(\\d+)'; default: all); correct it in the "
             "file or as key=value",
         ),
+        (
+            {"feed": {"augment": [{"kind": "flip"}, {"size": 3}]}},
+            "feed.augment.1.kind: is required but missing; add it, one of flip, pad_crop, random_resized_crop, color, "
+            "cutout, rand_augment, mixup, cutmix",
+        ),
+        (
+            {"feed": {"augment": [{"kind": "flip", "probability": 2}]}},
+            "feed.augment.0.probability=2: must be less than or equal to 1 (Share of the examples that are mirrored in "
+            "each of these directions); the default is 0.5",
+        ),
+        (
+            {"feed": {"augment": [{"kind": "random_resized_crop", "area": [0.5]}]}},
+            "feed.augment.0.area.1: is required but missing (Least and largest share of the image that the window "
+            "covers); add it",
+        ),
+        (
+            {"feed": {"augment": {"kind": "flip"}}},
+            "feed.augment={'kind': 'flip'}: must be a list (Random changes of the training images, in this order; "
+            "never in evaluation or in the exported model); correct it in the file or as key=value",
+        ),
         ({"train": 3}, "train=3: must be a group of fields; correct it in the file or as key=value"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

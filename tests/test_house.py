@@ -22,6 +22,7 @@ CONFIGS = sorted((ROOT / "conf").glob("*.yaml"))
 # A room may import the rooms of earlier lines, and its own.
 ORDER = (
     {
+        "augmentation",
         "config",
         "duration",
         "errors",

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
+from tasks.feed.augment import Augment
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.parse import parse_batch, stored_shape
 from tasks.feed.preprocess import Preprocess
@@ -26,16 +27,18 @@ MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hard
 # Its number, the batches that are left of it, the first window, examples to drop in that, blocks [n, 5].
 _Epoch = tuple[int, int, int, int, np.ndarray]
 _Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
-_Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read
+_Decode = Callable[..., dict[str, tf.Tensor]]  # of an epoch, rows of a batch, and how many of them are not padding
+_Parse = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read: the features as they are stored
 
 
 class Feed:
     """Global batches of one split, padded to the replicas and cut into one slice for each.
 
     An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
-    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch) and `num_valid`
-    ([] int64, examples in the whole global batch). The slices of a batch come one after another, those of this
-    worker's replicas only: of `num_workers`, each with equally many of all the `num_replicas`, it is number `worker`.
+    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch), `num_valid`
+    ([] int64, examples in the whole global batch) and, in training, what `Augment` adds. The slices of a batch come one
+    after another, those of this worker's replicas only: of `num_workers`, each with equally many of all the
+    `num_replicas`, it is number `worker`.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Feed:
         self.steps_per_epoch = self._share.steps_per_epoch
         self._check()
         self._preprocess = Preprocess(manifest, config)
+        self._augment = Augment(manifest, config, self._preprocess, seed=seed) if config.augment else None
         self._names = (*self._preprocess.names, manifest.target, manifest.id)
         self._cached = config.cache == "memory" or (
             config.cache == "auto" and self.cached_bytes <= config.memory_limit.size_bytes / 2
@@ -140,7 +144,7 @@ class Feed:
             return *(tf.ensure_shape(part, []) for part in planned[:-1]), tf.ensure_shape(planned[-1], [None, 5])
 
         epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
-        read, decode = self._in_memory() if self._cached else self._from_files()
+        read, parse = self._in_memory() if self._cached else self._from_files()
 
         def batches_of(
             epoch: tf.Tensor, num_batches: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor
@@ -156,37 +160,43 @@ class Feed:
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self._share.batch_size).take(num_batches)
 
-        return self._slices(epochs.flat_map(batches_of), decode)
+        def numbered(epoch: tf.Tensor, *rest: tf.Tensor) -> tf.data.Dataset:
+            return batches_of(epoch, *rest).map(lambda batch: (epoch, batch))
+
+        def decode(epoch: tf.Tensor, rows: tf.Tensor, num_valid: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._inputs(parse(rows), epoch if shuffle else None, num_valid)
+
+        return self._slices(epochs.flat_map(numbered), decode)
 
     def _served(self, address: str, start_step: int) -> tf.data.Dataset:
         """Returns the slices of batches that a tf.data service reads and decodes."""
-        read, decode = self._from_files()
+        read, parse = self._from_files()
         batches = served(
             address,
             self._blocks,
             read,
-            decode,
+            lambda epoch, batch: self._inputs(parse(batch), epoch, tf.size(batch)),
             seed=self._seed,
             window=self._config.window,
             batch_size=self.global_batch_size,
             start=start_step * self.global_batch_size,
         )
-        return self._slices(batches, lambda batch: batch)
+        return self._slices(batches.map(lambda batch: (tf.constant(0), batch)), lambda _, batch, __: batch)
 
     def _slices(self, batches: tf.data.Dataset, decode: _Decode) -> tf.data.Dataset:
         """Returns the slices of this worker's replicas, one after another, made ahead of whoever takes them."""
 
-        def slices(batch: tf.Tensor | dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            rows, what = self._take_share(batch)
-            return {name: self._cut(column) for name, column in decode(rows).items()} | what
+        def slices(epoch: tf.Tensor, batch: Any) -> dict[str, tf.Tensor]:
+            rows, num_valid, what = self._take_share(batch)
+            return {name: self._cut(column) for name, column in decode(epoch, rows, num_valid).items()} | what
 
         elements = batches.map(slices, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).flat_map(
             tf.data.Dataset.from_tensor_slices
         )
         return elements.prefetch(self._config.prefetch_batches * self._share.num_replicas)
 
-    def _from_files(self) -> tuple[_Read, _Decode]:
-        """Returns how to read the records of a block at once, and how to decode a batch of records."""
+    def _from_files(self) -> tuple[_Read, _Parse]:
+        """Returns how to read the records of a block at once, and how to parse a batch of records."""
         files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
@@ -201,9 +211,9 @@ class Feed:
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
             return dataset.skip(skip).take(count).batch(self._config.block)
 
-        return read, lambda records: self._inputs(parse_batch(records, self._manifest.features, self._names))
+        return read, lambda records: parse_batch(records, self._manifest.features, self._names)
 
-    def _in_memory(self) -> tuple[_Read, _Decode]:
+    def _in_memory(self) -> tuple[_Read, _Parse]:
         """Returns how to get the rows of a block at once, and how to look a batch of rows up in the parsed split."""
         table = self._load()
 
@@ -211,7 +221,7 @@ class Feed:
             _, _, _, count, row = tf.unstack(block)
             return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
 
-        return read, lambda rows: self._inputs({name: tf.gather(column, rows) for name, column in table.items()})
+        return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
 
     def _load(self) -> dict[str, tf.Tensor]:
         files = [str(self._directory / shard.file) for shard in self._split.shards]
@@ -223,17 +233,21 @@ class Feed:
         ]
         return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
 
-    def _inputs(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns what a model sees of a batch as it is stored, with label and id."""
-        return self._preprocess(parsed) | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
+    def _inputs(
+        self, parsed: dict[str, tf.Tensor], epoch: tf.Tensor | None, num_valid: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns what a model sees of rows as they are stored, with label and id; changed at random in an `epoch`."""
+        augment = None if epoch is None else self._augment
+        inputs = self._preprocess(parsed) if augment is None else augment(parsed, epoch, num_valid)
+        return inputs | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
         """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""
         seed = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
         return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
 
-    def _take_share(self, batch: Any) -> tuple[Any, dict[str, tf.Tensor]]:
-        """Returns this worker's rows of a batch that it read, decoded or not, and what its slices say of them.
+    def _take_share(self, batch: Any) -> tuple[Any, tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns this worker's rows of a batch, how many are not padding, and what its slices say of them.
 
         Copies of the last example behind it make the slices even. Not zeros: a model that divides by, say, an image's
         norm would make them NaN, and its gradient with them.
@@ -241,11 +255,16 @@ class Feed:
         replicas, rows = self._share.num_replicas, self._share.slice_size
         num_read = tf.shape(tf.nest.flatten(batch)[0])[0]
         places = self._share.start + tf.range(replicas * rows)
-        return tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch), {
-            "mask": self._cut(places < num_read),
-            "first_row": self._share.first_row + tf.range(replicas, dtype=tf.int64) * rows,
-            "num_valid": tf.fill([replicas], self._share.num_parts * tf.cast(num_read, tf.int64)),
-        }
+        shared = tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch)
+        return (
+            shared,
+            tf.clip_by_value(num_read - self._share.start, 0, replicas * rows),
+            {
+                "mask": self._cut(places < num_read),
+                "first_row": self._share.first_row + tf.range(replicas, dtype=tf.int64) * rows,
+                "num_valid": tf.fill([replicas], self._share.num_parts * tf.cast(num_read, tf.int64)),
+            },
+        )
 
     def _cut(self, column: tf.Tensor) -> tf.Tensor:
         """Returns [num_replicas, b, ...] of [num_replicas * b, ...]."""
@@ -284,7 +303,7 @@ def evaluation_feed(
     # It shuffles nothing, so it holds no more than a few blocks.
     window = MIN_BLOCKS_PER_WINDOW * config.block
     settings = config.model_copy(
-        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window}
+        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window, "augment": ()}
         | {"shard_policy": "records", "service": None}  # each example once
     )
     return Feed(

@@ -14,7 +14,7 @@ from tasks.prepare.manifest import JPEG, MAX_VOCABULARY, Feature, ShardManifest
 PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.
-_RESERVED = ("mask", "first_row", "num_valid", "examples", "self")
+_RESERVED = ("mask", "first_row", "num_valid", "mix_label", "mix_weight", "examples", "self")
 
 Signature = dict[str, tuple[tuple[int, ...], str]]
 """By name: the shape without the batch, and the dtype."""
@@ -69,9 +69,17 @@ class Preprocess:
         """What comes out: the model's inputs."""
         return {self.input_names[name]: self._input(name, feature) for name, feature in self._features.items()}
 
-    def __call__(self, parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, of `names` or of more."""
-        return {self.input_names[name]: self._convert(name, parsed) for name in self.names}
+    def __call__(
+        self, parsed: Mapping[str, tf.Tensor], made: Mapping[str, tf.Tensor] | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, of `names` or of more.
+
+        What is `made` already, {feature: [b, *shape]}, is taken as it is.
+        """
+        made = made or {}
+        return {
+            self.input_names[name]: made[name] if name in made else self._convert(name, parsed) for name in self.names
+        }
 
     def _input(self, name: str, feature: Feature) -> tuple[tuple[int, ...], str]:
         match feature.kind:

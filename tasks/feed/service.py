@@ -31,7 +31,7 @@ def served(
     address: str,
     blocks: Blocks,
     read: Callable[[tf.Tensor], tf.data.Dataset],
-    decode: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    decode: Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]],
     *,
     seed: int,
     window: int,
@@ -54,7 +54,8 @@ def served(
         chosen = tf.gather(table, order[place * per_window : (place + 1) * per_window])
         whole = tf.data.Dataset.from_tensor_slices(chosen).flat_map(read).rebatch(tf.reduce_sum(chosen[:, 3]))
         mixed = whole.map(lambda batch: tf.gather(batch, _shuffle(tf.shape(batch)[0], seed, epoch, place)))
-        return mixed.rebatch(batch_size).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = mixed.rebatch(batch_size)
+        return batches.map(lambda batch: decode(epoch, batch), num_parallel_calls=tf.data.AUTOTUNE)
 
     epoch, example = divmod(start, int(blocks.count.sum()))
     first = epoch * per_epoch + int(blocks.count.cumsum().searchsorted(example, side="right")) // per_window

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tasks.augmentation import Cutmix, Mixup
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.prepare.manifest import SplitManifest
@@ -61,7 +62,13 @@ def plan_share(
             "examples and feed.last_batch=drop leaves none; take a smaller batch or feed.last_batch=keep"
         )
     slice_size = -(-global_batch_size // num_replicas)
-    first_row = worker * (num_replicas // num_workers) * slice_size
+    rows = num_replicas // num_workers * slice_size
+    if rows % 2 and num_workers > 1 and any(isinstance(change, Mixup | Cutmix) for change in config.augment):
+        raise ConfigError(
+            f"feed.global_batch_size={global_batch_size}: makes {rows} rows for each of {num_workers} workers, and "
+            f"feed.augment mixes rows in pairs; take {2 * num_replicas * -(-slice_size // 2)}"
+        )
+    first_row = worker * rows
     return Share(
         num_replicas=num_replicas // num_workers,
         slice_size=slice_size,

@@ -63,6 +63,21 @@ def test_workers_share_out_the_slices_of_one(digits, workers, cache):
             assert np.array_equal(mine[name], theirs[name]), name
 
 
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_workers_mix_the_pairs_of_one(digits, kind):
+    augment = [{"kind": "pad_crop", "pixels": 1}, {"kind": kind}]
+    one = slices_of_all(digits, 1, step=26, num_batches=4, augment=augment)
+    several = slices_of_all(digits, 2, step=26, num_batches=4, augment=augment)
+    for mine, theirs in zip(one, several, strict=True):
+        for name in mine:
+            assert np.array_equal(mine[name], theirs[name]), name
+    with pytest.raises(ConfigError) as refused:
+        make_feed(digits, workers=4, global_batch_size=52, augment=augment)
+    assert str(refused.value) == (
+        "feed.global_batch_size=52: makes 13 rows for each of 4 workers, and feed.augment mixes rows in pairs; take 56"
+    )
+
+
 def test_workers_share_out_an_evaluation(digits):
     def feed(workers, worker):
         return evaluation_feed(

@@ -17,6 +17,8 @@ from tasks.train.loop import train
 from tasks.train.setup import set_up
 from tasks.train.step import make_run_steps
 
+BATCH = ("image", "label", "mix_label", "mix_weight")
+
 
 def train_and_die(workspace, run_id, shards, step):
     """Trains until the checkpoint of `step` stands, then is killed like by `kill -9`."""
@@ -82,3 +84,27 @@ def count_reductions(workspace, run_id, shards):
         "sums": len(sums),
         "operations": dict(Counter(node.op for node in nodes)),
     }
+
+
+def first_step(workspace, run_id, shards):
+    """Returns the figures of the first step, and the batch as the feed shows it with the logits before that step."""
+    import numpy as np
+    import tensorflow as tf
+
+    setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
+    parts = list(setup.feed.training(0).take(setup.strategy.num_replicas_in_sync).as_numpy_iterator())
+    batch = {name: np.concatenate([part[name][part["mask"]] for part in parts]) for name in BATCH}
+    logits = setup.model({"image": batch.pop("image")}).numpy()
+    run_steps = make_run_steps(
+        setup.strategy,
+        setup.model,
+        setup.optimizer,
+        target=setup.target,
+        seed=0,
+        clip_norm=None,
+        clock=in_graph_clock(deterministic=True),
+    )
+    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
+    outcomes = run_steps(batches, tf.constant(1))
+    figures = {"loss": float(outcomes.loss[0]), "num_correct": float(outcomes.num_correct[0])}
+    return {**figures, "logits": logits.tolist(), **{name: column.tolist() for name, column in batch.items()}}
