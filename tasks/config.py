@@ -17,6 +17,7 @@ from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
 from tasks.strict_yaml import parse_yaml, read_tree
+from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -68,6 +69,9 @@ class DataConfig(Section):
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
 
+    text: Tokens | None = None
+    """Tokens to be counted for feed.text.kind=words, in each text feature; default: none, which costs nothing."""
+
     num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Images decoded, examples encoded and shards written at once; auto: one a core. Changes no byte."""
 
@@ -95,8 +99,20 @@ class FeedConfig(Section):
     """Global batches made ahead of the step that takes them."""
     image_size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Height and width in pixels to which encoded images are brought: resized to cover it, then cut to the middle."""
-    text_bytes: int = Field(256, ge=1)
-    """Length of a text as the model gets it: its UTF-8 bytes, cut or padded with 0."""
+    text: FeedText = BytesText()
+    """As what the model gets a text."""
+    clip_quantiles: tuple[float, float] | None = None
+    """Two of 0.01, 0.05, 0.25, 0.5, 0.75, 0.95 and 0.99, such as [0.01, 0.99]: numbers are held between these quantiles
+    of the training split before they are normalised, so that outliers weigh less; default: they are not."""
+    max_categories: int = Field(1000, ge=1)
+    """Values of a category with a place of their own in the model's input, the most frequent; all others share one."""
+
+    @field_validator("clip_quantiles")
+    @classmethod
+    def _in_order(cls, shares: tuple[float, float] | None) -> tuple[float, float] | None:
+        if shares is not None and not 0 <= shares[0] < shares[1] <= 1:
+            raise ValueError("must be two shares between 0 and 1, the lower one first, such as [0.01, 0.99]")
+        return shares
 
 
 class ModelConfig(Section):
@@ -311,6 +327,12 @@ def check_images(config: Config) -> None:
             "feed.image_size: must be given, because the images are encoded, each of its own size; for example "
             "feed.image_size=[224, 224]"
         )
+
+
+def check_texts(config: Config) -> None:
+    """Raises ConfigError if texts become words that nobody counts, before they are fetched and made shards."""
+    if isinstance(config.feed.text, WordsText) and config.data.text is None:
+        raise ConfigError(UNCOUNTED)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

@@ -37,6 +37,7 @@ ORDER = (
         "sources",
         "splits",
         "strict_yaml",
+        "texts",
     },
     {"workers"},
     {"download"},

@@ -57,9 +57,9 @@ def set_up(run: Run, shards: Shards) -> Setup:
     total_steps = steps(config.train.total)
     schedule = config.train.optimizer.schedule
     warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
-    inputs = Preprocess(manifest, config.feed).inputs
+    preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
-        model = build_model(config.model, inputs, len(manifest.label_map))
+        model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
         optimizer = build_optimizer(
             config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
         )
