@@ -262,8 +262,8 @@ class _Words:
         self._counts = WordCounts(tokens)
 
     def add(self, values: pa.Array) -> None:
-        for text in values:
-            self._counts.add(text.as_py())
+        for text in values.to_pylist():
+            self._counts.add(text)
 
     def result(self) -> FeatureStatistics:
         return self._counts.result(num_missing=self.num_missing)

@@ -4,6 +4,7 @@ import sqlite3
 import string
 from collections import Counter
 
+from tasks.errors import DataError
 from tasks.prepare.manifest import FeatureStatistics
 from tasks.texts import Tokens
 
@@ -33,7 +34,10 @@ def find_tokens(text: bytes, tokens: Tokens) -> list[bytes]:
 
 
 class WordCounts:
-    """How often each token was met so far; memory is bounded by MAX_DIFFERENT and MAX_BYTES, whatever the texts."""
+    """How often each token was met so far; memory is bounded by MAX_DIFFERENT and MAX_BYTES, whatever the texts.
+
+    Raises DataError if what does not fit there finds no room on disk either.
+    """
 
     def __init__(self, tokens: Tokens) -> None:
         """Begins with none."""
@@ -74,11 +78,18 @@ class WordCounts:
             database = sqlite3.connect("")  # a temporary file, which goes with the connection
             database.execute("PRAGMA journal_mode = OFF")
             database.execute("CREATE TABLE counts (token BLOB PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID")
-        database.executemany(
-            "INSERT INTO counts VALUES (?, ?) ON CONFLICT (token) DO UPDATE SET n = n + excluded.n",
-            sorted(self._counts.items()),  # neighbours lie on the same page
-        )
-        database.commit()
+        try:
+            database.executemany(
+                "INSERT INTO counts VALUES (?, ?) ON CONFLICT (token) DO UPDATE SET n = n + excluded.n",
+                sorted(self._counts.items()),  # neighbours lie on the same page
+            )
+            database.commit()
+        except sqlite3.OperationalError as error:
+            database.close()
+            raise DataError(
+                f"data.text: the tokens cannot be counted ({error}); make room in the folder of temporary files, or "
+                "name another in SQLITE_TMPDIR"
+            ) from error
         self._counts.clear()
         self._num_bytes = 0
         return database

@@ -47,6 +47,13 @@ def test_tokens_of_every_character_are_those_that_prepare_counts(tokens):
     assert split_tokens(tf.constant(texts), tokens).to_list() == [find_tokens(text, tokens) for text in texts]
 
 
+def test_every_order_of_bytes_that_is_no_utf8_is_none_in_the_graph_too():
+    edges = [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5]
+    every = [range(256)] * 2
+    texts = [bytes(text) for text in (*itertools.product(*every), *itertools.product(edges, repeat=4))]
+    assert split_tokens(tf.constant(texts), ALL[-1]).to_list() == [find_tokens(text, ALL[-1]) for text in texts]
+
+
 def words_of(texts, vocabulary, *, max_words=4, tokens=Tokens()):  # noqa: B008
     found = find_words(tf.constant(texts, tf.string), tokens, vocabulary, max_words=max_words)
     assert (found.dtype, found.shape[1]) == (tf.int32, max_words)

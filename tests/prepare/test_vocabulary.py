@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.config import Config, build_config
 from tasks.download.download import download
-from tasks.errors import ConfigError
+from tasks.errors import ConfigError, DataError
 from tasks.prepare import vocabulary
 from tasks.prepare.inspect import inspect_source
 from tasks.prepare.manifest import FeatureStatistics, ShardManifest
@@ -78,6 +78,16 @@ def test_counts_are_exact_however_little_of_them_fits_into_memory(
     assert found.vocabulary == tuple(in_order[:most])
     assert found.num_left_out == len(in_order[most:])
     assert found.num_tokens == expected.total()
+
+
+def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "MAX_DIFFERENT", 1)
+    counts = WordCounts(WORDS)
+    counts.add(b"one two")
+    assert counts._database is not None
+    counts._database.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(DataError, match=r"^data\.text: the tokens cannot be counted \(database or disk is full\)"):
+        counts.add(" ".join(f"word{number}" for number in range(10_000)).encode())
 
 
 def _config(folder: Path, **data: object) -> Config:
