@@ -304,8 +304,9 @@ def _values(found: FeatureStatistics | None) -> str:
         return f"none{missing}"
     if found.vocabulary:
         first = ", ".join(_cut(_one_line(value)) for value, _ in found.vocabulary[:NUM_VALUES])
-        more = ", ..." if len(found.vocabulary) > NUM_VALUES else ""
-        return f"{len(found.vocabulary):,} different: {first}{more}{missing}"
+        different = len(found.vocabulary) + found.num_left_out
+        more = ", ..." if different > NUM_VALUES else ""
+        return f"{different:,} different: {first}{more}{missing}"
     return f"{found.min:g} .. {found.max:g}, mean {found.mean:.4g}{missing}"
 
 

@@ -20,6 +20,7 @@ from tasks.config import (
     TrainConfig,
     build_config,
     check_images,
+    check_texts,
 )
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
@@ -59,6 +60,7 @@ def pipeline(
 ) -> Outcome:
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     check_images(config)
+    check_texts(config)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(

@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
+from tasks.optimization import OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -19,6 +20,7 @@ from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
 from tasks.strict_yaml import read_tree
+from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
 # so that an interrupted run goes on under other values of them.
@@ -71,6 +73,9 @@ class DataConfig(Section):
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
 
+    text: Tokens | None = None
+    """Tokens to be counted for feed.text.kind=words, in each text feature; default: none, which costs nothing."""
+
     num_workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Images decoded, examples encoded and shards written at once; auto: one a core. Changes no byte."""
 
@@ -106,12 +111,24 @@ class FeedConfig(Section):
     """Global batches made ahead of the step that takes them."""
     image_size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Height and width in pixels to which encoded images are brought: resized to cover it, then cut to the middle."""
-    text_bytes: int = Field(256, ge=1)
-    """Length of a text as the model gets it: its UTF-8 bytes, cut or padded with 0."""
+    text: FeedText = BytesText()
+    """As what the model gets a text."""
+    clip_quantiles: tuple[float, float] | None = None
+    """Two of 0.01, 0.05, 0.25, 0.5, 0.75, 0.95 and 0.99, such as [0.01, 0.99]: numbers are held between these quantiles
+    of the training split before they are normalised, so that outliers weigh less; default: they are not."""
+    max_categories: int = Field(1000, ge=1)
+    """Values of a category with a place of their own in the model's input, the most frequent; all others share one."""
     augment: tuple[Augmentation, ...] = ()
     """Random changes of the training images, in this order; never in evaluation or in the exported model."""
     augment_input: str | None = None
     """The input that they change; default: the only one that is an image."""
+
+    @field_validator("clip_quantiles")
+    @classmethod
+    def _in_order(cls, shares: tuple[float, float] | None) -> tuple[float, float] | None:
+        if shares is not None and not 0 <= shares[0] < shares[1] <= 1:
+            raise ValueError("must be two shares between 0 and 1, the lower one first, such as [0.01, 0.99]")
+        return shares
 
 
 class ModelConfig(Section):
@@ -123,35 +140,6 @@ class ModelConfig(Section):
     """Further arguments of the build function."""
     folder: str | None = None
     """Folder put on the import path; default: the config's own folder."""
-
-
-class ConstantSchedule(Section):
-    """The learning rate stays as it is."""
-
-    kind: Literal["constant"] = "constant"
-
-
-class CosineSchedule(Section):
-    """The learning rate rises linearly during warm-up, then falls to zero along a half cosine."""
-
-    kind: Literal["cosine"] = "cosine"
-    warmup: Duration | None = None
-    """Length of the rise from zero; default: none."""
-
-
-class OptimizerConfig(Section):
-    """A Keras optimizer and its learning rate."""
-
-    name: Literal["sgd", "adam", "adamw", "lion"] = "adamw"
-    """Which of Keras's optimizers."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Step size for one optimizer update at its highest."""
-    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")] = (
-        CosineSchedule()
-    )
-    """How the learning rate moves during training."""
-    args: dict[str, JsonValue] = {}
-    """Further arguments of the Keras optimizer, such as momentum or weight_decay."""
 
 
 class TrainConfig(Section):
@@ -329,6 +317,12 @@ def check_images(config: Config) -> None:
             "feed.image_size: must be given, because the images are encoded, each of its own size; for example "
             "feed.image_size=[224, 224]"
         )
+
+
+def check_texts(config: Config) -> None:
+    """Raises ConfigError if texts become words that nobody counts, before they are fetched and made shards."""
+    if isinstance(config.feed.text, WordsText) and config.data.text is None:
+        raise ConfigError(UNCOUNTED)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

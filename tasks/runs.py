@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import yaml
 
-from tasks.config import Config, ConstantSchedule, build_config
+from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
+from tasks.optimization import ConstantSchedule
 
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer

@@ -39,7 +39,12 @@ STATISTICS = {
     "colour": FeatureStatistics(num_missing=1, vocabulary=(("red", 5), ("grün", 4), ("blue", 1))),
     "weight (g)": FeatureStatistics(num_missing=1, mean=1.5, std=0.5, min=-1, max=3),
     "count": FeatureStatistics(mean=4.0, std=2.0, min=0, max=9),
+    "comment": FeatureStatistics(
+        vocabulary=(("den", 4), ("größer", 3), ("platz", 3), ("short", 2)), num_left_out=4, num_tokens=28
+    ),
 }
+TEXT = {"standardise": "lower_and_strip_punctuation", "split": "whitespace", "max_vocabulary": 4}
+"""How the vocabulary was counted."""
 
 
 def manifest_of(splits: Mapping[str, SplitManifest], **changes: Any) -> ShardManifest:
@@ -59,7 +64,7 @@ def manifest_of(splits: Mapping[str, SplitManifest], **changes: Any) -> ShardMan
         label_map=LABEL_MAP,
         splits=dict(splits),
         statistics=STATISTICS,
-        config={},
+        config={"text": TEXT},
         num_bad=0,
         notes=(),
         code_version="0",

@@ -8,15 +8,15 @@ import pytest
 
 from tasks.config import (
     OPERATIONAL_FIELDS,
-    ConstantSchedule,
-    CosineSchedule,
     Mirrored,
     build_config,
     check_images,
+    check_texts,
     load_config,
 )
 from tasks.duration import Duration
 from tasks.errors import ConfigError
+from tasks.optimization import ConstantSchedule, CosineSchedule
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,20 @@ def test_encoded_images_need_a_size_before_anything_is_fetched(source: dict[str,
     check_images(build_config(tree, ["feed.image_size=[32, 32]"]))
     with pytest.raises(ConfigError, match=r"^feed\.image_size: must be given") if encoded else nullcontext():
         check_images(build_config(tree))
+
+
+def test_words_need_a_vocabulary_before_anything_is_fetched() -> None:
+    words = ["feed.text.kind=words"]
+    check_texts(build_config({"name": "any"}))
+    check_texts(build_config({"name": "any"}, [*words, "data.text.split=whitespace"]))
+    with pytest.raises(ConfigError, match=r"^feed\.text\.kind=words: needs the vocabulary"):
+        check_texts(build_config({"name": "any"}, words))
+
+
+@pytest.mark.parametrize("shares", [[0.99, 0.01], [0.5, 0.5], [-1, 0.5]])
+def test_quantiles_out_of_order_are_refused(shares: list[float]) -> None:
+    with pytest.raises(ConfigError, match=r"^feed\.clip_quantiles=.*must be two shares between 0 and 1, the lower one"):
+        build_config({"name": "any", "feed": {"clip_quantiles": shares}})
 
 
 def test_kind_of_a_group_has_a_default() -> None:

@@ -70,8 +70,8 @@ def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
     # Whoever serves wants float32; the parity check says what the rounding costs.
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
-    inputs = Preprocess(manifest, run.config.feed).inputs
-    model = build_model(run.config.model, inputs, len(manifest.label_map))
+    preprocess = Preprocess(manifest, run.config.feed)
+    model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
     for variable, value in zip(model.variables, trained.variables, strict=True):
         variable.assign(tf.cast(value.value, variable.dtype))
     return model

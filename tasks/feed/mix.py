@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from scipy.special import betaincinv  # type: ignore[import-untyped]
+from scipy.special import betaincinv
 
 from tasks.augmentation import Cutmix, Mixup
 from tasks.feed.transforms import box, like, per_image

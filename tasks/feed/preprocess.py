@@ -2,14 +2,17 @@
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.parse import stored_shape
-from tasks.prepare.manifest import JPEG, MAX_VOCABULARY, Feature, ShardManifest
+from tasks.feed.places import find_places
+from tasks.feed.words import NUM_RESERVED, find_words
+from tasks.prepare.manifest import JPEG, Feature, ShardManifest
+from tasks.texts import UNCOUNTED, BytesText
 
 PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
 
@@ -25,10 +28,12 @@ class Preprocess:
 
     - tensor: as it is.
     - image: decoded and brought to `feed.image_size`, [h, w, c] uint8, 0..255.
-    - text: its UTF-8 bytes, [feed.text_bytes] uint8, cut (even inside a character) or padded with 0.
-    - category: one-hot, [1 + V] float32 over the V most frequent values of the training split; place 0 is for values
-      that are not among them, or missing.
-    - number: [1] float32, less the mean and over the standard deviation of the training split; 0 where missing.
+    - text: its UTF-8 bytes, [feed.text.length] uint8, cut (even inside a character) or padded with 0; or its tokens'
+      places in the vocabulary, [feed.text.max_words] int32 (`tasks.feed.words`).
+    - category: one-hot, [1 + V] float32 over the V most frequent values of the training split, at most
+      `feed.max_categories`; place 0 is for values that are not among them, or missing.
+    - number: [1] float32, clipped to `feed.clip_quantiles`, less the mean and over the standard deviation of the
+      training split; 0 where missing.
     - missing: [1] float32, 1 where the value that it stands for is missing, else 0.
 
     An input has its feature's name, or one as near to it as Keras and TensorFlow allow: see `input_names`. The dtypes
@@ -45,11 +50,9 @@ class Preprocess:
         self._config = config
         self._features = {name: manifest.features[name] for name in self.names}
         self._statistics = manifest.statistics
-        self._vocabularies = {
-            name: tuple(value for value, _ in (manifest.statistics[name].vocabulary or ())[:MAX_VOCABULARY])
-            for name, feature in self._features.items()
-            if feature.kind == "category"
-        }
+        self._tokens = manifest.tokens
+        self._vocabularies = {name: self._vocabulary(name) for name in self.names}
+        self._limits = {name: self._clip_limits(name) for name in self.names}
         images = [name for name, feature in self._features.items() if feature.kind == "image"]
         if images and config.image_size is None:
             raise ConfigError(
@@ -69,6 +72,17 @@ class Preprocess:
         """What comes out: the model's inputs."""
         return {self.input_names[name]: self._input(name, feature) for name, feature in self._features.items()}
 
+    @property
+    def num_values(self) -> dict[str, int]:
+        """How many values, from 0 on, the whole numbers of an input may take that are no amounts: those of texts."""
+        return {
+            self.input_names[name]: 256
+            if isinstance(self._config.text, BytesText)
+            else NUM_RESERVED + len(self._vocabularies[name])
+            for name, feature in self._features.items()
+            if feature.kind == "text"
+        }
+
     def __call__(
         self, parsed: Mapping[str, tf.Tensor], made: Mapping[str, tf.Tensor] | None = None
     ) -> dict[str, tf.Tensor]:
@@ -87,7 +101,8 @@ class Preprocess:
                 assert self._config.image_size is not None
                 return (*self._config.image_size, _channels(feature)), "uint8"
             case "text":
-                return (self._config.text_bytes,), "uint8"
+                text = self._config.text
+                return ((text.length,), "uint8") if isinstance(text, BytesText) else ((text.max_words,), "int32")
             case "category":
                 return (1 + len(self._vocabularies[name]),), "float32"
             case "number" | "missing":
@@ -102,10 +117,7 @@ class Preprocess:
             case "image":
                 return self._decode_images(value, channels=_channels(feature))
             case "text":
-                return tf.ensure_shape(
-                    tf.io.decode_raw(value, tf.uint8, fixed_length=self._config.text_bytes),
-                    [None, self._config.text_bytes],
-                )
+                return self._read_texts(name, value)
             case "category":
                 return self._one_hot(name, value, missing)
             case "number":
@@ -115,6 +127,46 @@ class Preprocess:
             case _:
                 return value
 
+    def _vocabulary(self, name: str) -> tuple[str, ...]:
+        """Returns the values of a category, or tokens of a text, that a model tells apart."""
+        counted, text = self._statistics[name].vocabulary if name in self._statistics else None, self._config.text
+        match self._features[name].kind:
+            case "category":
+                return tuple(value for value, _ in (counted or ())[: self._config.max_categories])
+            case "text" if not isinstance(text, BytesText):
+                if self._tokens is None or counted is None:
+                    raise ConfigError(UNCOUNTED)
+                kept, size = self._tokens.max_vocabulary, text.vocabulary_size or len(counted)
+                if size > kept:
+                    raise ConfigError(
+                        f"feed.text.vocabulary_size={size}: only data.text.max_vocabulary={kept} tokens of {name} were "
+                        "kept; lower the one or raise the other, which writes new shards"
+                    )
+                return tuple(token for token, _ in counted[:size])
+            case _:
+                return ()
+
+    def _clip_limits(self, name: str) -> tuple[float, float] | None:
+        """Returns between which values a number is held; None if it is not."""
+        shares = self._config.clip_quantiles
+        quantiles = self._statistics[name].quantiles if self._features[name].kind == "number" else None
+        if shares is None or quantiles is None:  # there are none if it is missing in all of the training split
+            return None
+        low, high = (quantiles.get(f"{share:g}") for share in shares)
+        if low is None or high is None:
+            raise ConfigError(
+                f"feed.clip_quantiles={list(shares)}: the shards hold the quantiles {', '.join(quantiles)}; take two "
+                "of these"
+            )
+        return low, high
+
+    def _read_texts(self, name: str, texts: tf.Tensor) -> tf.Tensor:
+        text = self._config.text
+        if isinstance(text, BytesText):
+            return tf.ensure_shape(tf.io.decode_raw(texts, tf.uint8, fixed_length=text.length), [None, text.length])
+        assert self._tokens is not None
+        return find_words(texts, self._tokens, self._vocabularies[name], max_words=text.max_words)
+
     def _one_hot(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
         vocabulary = self._vocabularies[name]
         place = tf.where(missing, 0, find_places(values, vocabulary))
@@ -123,7 +175,10 @@ class Preprocess:
     def _normalise(self, name: str, values: tf.Tensor, missing: tf.Tensor | bool) -> tf.Tensor:
         statistics = self._statistics[name]
         # In float64, or a time of 1.7e9 seconds would have a grain of two minutes before its mean is taken off.
-        number = (tf.cast(values, tf.float64) - (statistics.mean or 0)) / (statistics.std or 1)
+        number = tf.cast(values, tf.float64)
+        if limits := self._limits[name]:
+            number = tf.clip_by_value(number, *limits)
+        number = (number - (statistics.mean or 0)) / (statistics.std or 1)
         return tf.cast(tf.where(missing, tf.zeros_like(number), number), tf.float32)[:, tf.newaxis]
 
     def _decode_images(self, encoded: tf.Tensor, *, channels: int) -> tf.Tensor:
@@ -175,20 +230,6 @@ def decode_image(encoded: tf.Tensor, *, height: int, width: int, channels: int) 
     return tf.ensure_shape(tf.cond(scale == 1, cut, resize), [height, width, channels])
 
 
-def find_places(values: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
-    """Returns [b] int32: 1 + the index in the vocabulary of each of `values`, [b] string, and 0 if it is not in there.
-
-    It is no lookup table, because a table has a state, and the feed could prefetch nothing (`Feed._batches`).
-    """
-    if not vocabulary:
-        return tf.zeros_like(values, tf.int32)
-    words = tf.constant(vocabulary)
-    order = tf.argsort(_hash(words))
-    hashes, words = tf.gather(_hash(words), order), tf.gather(words, order)
-    nearest = tf.minimum(tf.searchsorted(hashes, _hash(values)), len(vocabulary) - 1)
-    return tf.where(tf.gather(words, nearest) == values, 1 + tf.gather(order, nearest), 0)
-
-
 def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, str]:
     """Returns {feature: input}: names that a Keras input and an argument of a signature can have.
 
@@ -205,11 +246,6 @@ def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, s
         found[name] = next(candidate for candidate in numbered if candidate.lower() not in taken)
         taken.add(found[name].lower())
     return found
-
-
-def _hash(words: tf.Tensor) -> tf.Tensor:
-    """Returns [n] int64, in which two of a vocabulary's 1000 words are alike once in 10^13 vocabularies."""
-    return tf.strings.to_hash_bucket_fast(words, 2**63 - 1)
 
 
 def _channels(feature: Feature) -> int:

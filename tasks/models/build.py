@@ -28,11 +28,15 @@ REPLICA_DEPENDENT = {
 
 
 def build_model(
-    config: ModelConfig, inputs: Mapping[str, tuple[tuple[int, ...], str]], num_classes: int
+    config: ModelConfig,
+    inputs: Mapping[str, tuple[tuple[int, ...], str]],
+    num_classes: int,
+    num_values: Mapping[str, int],
 ) -> "keras.Model":
     """Returns the model of `config.build`, its random layers numbered.
 
-    `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs.
+    `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
+    is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
     Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
     Call it inside the strategy's scope.
     """
@@ -42,14 +46,19 @@ def build_model(
 
     build = _import_build(config)
     tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
+    signature = inspect.signature(build)
+    args: dict[str, Any] = {}
+    if "num_values" in signature.parameters:
+        args["num_values"] = dict(num_values)
+    args |= config.args
     try:
-        inspect.signature(build).bind(tensors, num_classes, **config.args)
+        signature.bind(tensors, num_classes, **args)
     except TypeError as error:
         raise ConfigError(
             f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
             "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
         ) from None
-    model = build(tensors, num_classes, **config.args)
+    model = build(tensors, num_classes, **args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
     if not isinstance(model.input, dict) or set(model.input) - set(inputs):

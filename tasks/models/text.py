@@ -1,35 +1,34 @@
-"""A convolutional network for short texts, on their bytes: no tokens, any language."""
+"""A convolutional network for short texts, on their bytes or words."""
 
 import keras
 
 from tasks.errors import ConfigError
 from tasks.models.layers import StatelessDropout
 
-NUM_BYTES = 256
-
 
 def build(
     inputs: dict[str, keras.KerasTensor],
     num_classes: int,
     *,
+    num_values: dict[str, int],
     width: int = 64,
     depth: int = 2,
     kernel: int = 5,
     dropout: float = 0.1,
 ) -> keras.Model:
-    """Returns a model of logits [b, num_classes] for one text: [b, text_bytes] uint8, 0 behind its end.
+    """Returns a model of logits [b, num_classes] for one text: [b, n] whole numbers, 0 behind its end.
 
-    Padding counts for nothing: the logits of a text do not depend on feed.text_bytes, as long as it fits. Raises
-    ConfigError if there are other inputs.
+    They are its bytes or the places of its words, below the text's `num_values`. Padding counts for nothing: the logits
+    of a text do not depend on n, as long as it fits. Raises ConfigError if there are other inputs.
     """
     if len(inputs) != 1:
         raise ConfigError(
             f"model.build={__name__}:build: takes one text, but the data has the inputs {', '.join(inputs)}; name one "
             "in data.source, or write a model of your own"
         )
-    [text] = inputs.values()
-    within = keras.ops.expand_dims(keras.ops.cast(text != 0, keras.config.floatx()), -1)  # [b, text_bytes, 1]
-    x = keras.layers.Embedding(NUM_BYTES, width)(text) * within
+    [(name, text)] = inputs.items()
+    within = keras.ops.expand_dims(keras.ops.cast(text != 0, keras.config.floatx()), -1)  # [b, n, 1]
+    x = keras.layers.Embedding(num_values[name], width)(text) * within
     for _ in range(depth):
         y = keras.layers.Conv1D(width, kernel, padding="same", activation="relu")(x)
         y = StatelessDropout(dropout)(y)

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.config import DataConfig
+from tasks.config import DataConfig, FeedConfig
 from tasks.files import COMPLETED, atomic_directory, atomic_file, damages, read_receipts, write_atomic
 from tasks.prepare.manifest import (
     MANIFEST,
-    MAX_VOCABULARY,
     OFFSET_STRIDE,
     QUARANTINE,
     FeatureStatistics,
@@ -205,17 +204,25 @@ def _statistics(plan: DirectoryPlan) -> dict[str, FeatureStatistics]:
     in_train = np.zeros(len(plan.scan.labels), bool)
     for rows in plan.splits["train"].values():
         in_train[rows] = True
-    return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features)
+    return summarize(plan.scan.folder / SCALARS, in_train, plan.scan.features, tokens=plan.config.text)
 
 
 def _vocabulary_notes(statistics: Mapping[str, FeatureStatistics]) -> Iterator[str]:
-    """Yields a note on each feature with more categories than have a place of their own in the model's input."""
+    """Yields a note on each feature with more categories or words than a model tells apart by default."""
+    most = FeedConfig().max_categories
     for name, found in statistics.items():
         counts = [count for _, count in found.vocabulary or ()]
-        if len(counts) > MAX_VOCABULARY:
+        if found.num_left_out:
+            assert found.num_tokens is not None
             yield (
-                f"{name}: has {len(counts)} different values, of which the model tells the {MAX_VOCABULARY} most "
-                f"frequent apart; all others, {sum(counts[MAX_VOCABULARY:]) / sum(counts):.1%} of train, are one to it"
+                f"{name}: has {len(counts) + found.num_left_out} different tokens, of which the {len(counts)} most "
+                f"frequent are kept; all others, {1 - sum(counts) / found.num_tokens:.1%} of train, are one to a model"
+            )
+        elif found.num_tokens is None and len(counts) > most:
+            yield (
+                f"{name}: has {len(counts)} different values, of which a model tells the {most} most frequent apart "
+                f"unless feed.max_categories says otherwise; all others, {sum(counts[most:]) / sum(counts):.1%} of "
+                "train, are one to it"
             )
 
 

@@ -32,12 +32,13 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
     """
     source = open_source(config, raw)
     features = source.schema.features
-    tally, summaries = Tally(), Summaries(features)
+    tally, summaries = Tally(), Summaries(features, tokens=config.text)
     sizes: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     first: list[ShownExample] = []
     for batch in read_with_progress(source):
         tally.add(batch, hash_keys(batch.keys, config.seed))
-        summaries.add(scalars_of(batch.columns, features), np.ones(len(batch.rows), bool))
+        scalars = scalars_of(batch.columns, features, texts=config.text is not None)
+        summaries.add(scalars, np.ones(len(batch.rows), bool))
         sizes.append(_sizes(batch.columns, features, len(batch.rows)))
         first += _shown(batch, source, NUM_FIRST - len(first))
     labels, size = tally.labels, np.concatenate(sizes)

@@ -40,7 +40,7 @@ class Inspection(Record):
     """Why `prepare` would refuse the source as the config stands; None: it would not."""
     features: dict[str, Feature]
     statistics: dict[str, FeatureStatistics]
-    """Of numbers and categories, over all good examples."""
+    """Of numbers, categories and, if asked for, the tokens of texts, over all good examples."""
     example_bytes_min: int
     example_bytes_mean: float
     example_bytes_max: int

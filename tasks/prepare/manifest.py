@@ -6,10 +6,10 @@ from typing import Literal, Self
 from pydantic import JsonValue
 
 from tasks.files import Record
+from tasks.texts import Tokens
 
 MANIFEST = "manifest.json"
 QUARANTINE = "quarantine.jsonl"  # the bad examples, a BadExample a line; there only if there are some
-MAX_VOCABULARY = 1000  # categories with a place of their own in a model's input, the most frequent; others share one
 JPEG = b"\xff\xd8"  # how an encoded image begins that is no PNG
 OFFSET_STRIDE = 64  # examples between two recorded byte offsets: a reader can start at each of them
 INT64 = range(-(2**63), 2**63)  # the numbers that a feature of int64 can hold
@@ -100,7 +100,12 @@ class FeatureStatistics(Record):
     quantiles: dict[str, float] | None = None
     """Values below which 1, 5, 25, 50, 75, 95 and 99 % of the values lie, by linear interpolation: {'0.01': ...}."""
     vocabulary: tuple[tuple[str, int], ...] | None = None
-    """A category's values with their counts, the most frequent first, equal counts by their text; None for others."""
+    """A category's values with their counts, the most frequent first, equal counts by their text; so too the tokens of
+    a text, at most data.text.max_vocabulary, if they were asked for; None for others."""
+    num_left_out: int = 0
+    """Different tokens of a text that are not in the vocabulary, because others are more frequent."""
+    num_tokens: int | None = None
+    """All tokens of a text, each as often as it stands there; None if they were not asked for, and for others."""
 
 
 class ShardManifest(Record):
@@ -127,7 +132,8 @@ class ShardManifest(Record):
     """Class names; the label is an index into it."""
     splits: dict[str, SplitManifest]
     statistics: dict[str, FeatureStatistics]
-    """Of numbers and categories, by feature, and of images by 'feature.height' and 'feature.width' in pixels."""
+    """Of numbers, categories and the tokens of texts, by feature, and of images by 'feature.height' and 'feature.width'
+    in pixels."""
     config: dict[str, JsonValue]
     """The group `data` of the config, without its operational fields."""
     num_bad: int
@@ -135,6 +141,12 @@ class ShardManifest(Record):
     notes: tuple[str, ...]
     """What a user should know of the source: files that were left out, what was inferred."""
     code_version: str
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """How the vocabularies of texts were counted; None: they were not."""
+        text = self.config.get("text")
+        return None if text is None else Tokens.model_validate(text)
 
 
 class Verification(Record):

@@ -2,6 +2,7 @@
 
 from tasks.config import DataConfig
 from tasks.download.record import RawData
+from tasks.errors import ConfigError
 from tasks.prepare.source import Source
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, TableSource, TextFolderSource, TfdsSource
 
@@ -11,6 +12,16 @@ def open_source(config: DataConfig, raw: RawData) -> Source:
 
     Raises DataError if what lies there is not such a source, ConfigError if the config does not fit it.
     """
+    source = _open(config, raw)
+    if config.text is not None and all(feature.kind != "text" for feature in source.schema.features.values()):
+        raise ConfigError(
+            "data.text: the source has no text whose tokens could be counted; leave it out, or name a column in "
+            "data.source.text if the source has columns"
+        )
+    return source
+
+
+def _open(config: DataConfig, raw: RawData) -> Source:
     # Each reader brings a library of its own, so only the one that is needed is imported.
     match config.source:
         case DigitsSource():

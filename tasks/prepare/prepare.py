@@ -27,7 +27,7 @@ from tasks.prepare.open import open_source
 from tasks.prepare.scan import Scan, kept_scan, scan
 from tasks.prepare.threads import num_workers
 
-FORMAT_VERSION = 3  # to be raised by whoever changes the bytes that the same config and source give
+FORMAT_VERSION = 4  # to be raised by whoever changes the bytes that the same config and source give
 REUSED = "there already, nothing written"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
@@ -162,6 +162,7 @@ def _scan(folder: Path, request: _Request) -> Scan:
         seed=config.seed,
         max_bad_fraction=config.max_bad_fraction,
         num_threads=num_workers(config),
+        texts=config.text is not None,
     )
     if before is not None:
         assert_unchanged(before)

@@ -76,8 +76,10 @@ def stored_features(schema: SourceSchema) -> dict[str, Feature]:
     return {**schema.features, LABEL: LABEL_FEATURE, ID: ID_FEATURE}
 
 
-def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float, num_threads: int = 1) -> Scan:
-    """Returns the scan of a source; `folder` must be empty.
+def scan(
+    source: Source, folder: Path, *, seed: int, max_bad_fraction: float, num_threads: int = 1, texts: bool = False
+) -> Scan:
+    """Returns the scan of a source; `folder` must be empty. With `texts` the words of these can be counted later.
 
     Raises DataError if it holds no good example, or more than `max_bad_fraction` bad ones, of which it names the first.
     """
@@ -86,9 +88,9 @@ def scan(source: Source, folder: Path, *, seed: int, max_bad_fraction: float, nu
     with ExitStack() as stack:
         stack.enter_context(spool)
         keys = stack.enter_context(pyarrow.parquet.ParquetWriter(folder / KEYS, _KEYS_SCHEMA, compression="zstd"))
-        scalars = stack.enter_context(ScalarsWriter(folder / SCALARS, features))
+        scalars = stack.enter_context(ScalarsWriter(folder / SCALARS, features, texts=texts))
         quarantine = stack.enter_context(open(folder / QUARANTINE, "w", encoding="utf-8"))
-        encode = partial(_encode, features=features, seed=seed)
+        encode = partial(_encode, features=features, seed=seed, texts=texts)
         for encoded in in_order(encode, read_with_progress(source), num_threads=num_threads):
             batch = encoded.batch
             tally.add(batch, encoded.hashes)
@@ -179,7 +181,7 @@ class _Encoded(NamedTuple):
     scalars: Scalars
 
 
-def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int) -> _Encoded:
+def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int, texts: bool) -> _Encoded:
     columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
     frames = list(encode_frames(columns, features)) if len(batch.rows) else []
-    return _Encoded(batch, hash_keys(batch.keys, seed), frames, scalars_of(columns, features))
+    return _Encoded(batch, hash_keys(batch.keys, seed), frames, scalars_of(columns, features, texts=texts))

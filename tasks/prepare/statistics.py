@@ -1,4 +1,4 @@
-"""Statistics: of numbers and categories over the training split, whatever the split turns out to be."""
+"""Statistics: of numbers, categories and words over the training split, whatever the split turns out to be."""
 
 import io
 from collections import Counter
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from tasks.errors import ConfigError
 from tasks.prepare.manifest import Feature, FeatureStatistics
 from tasks.prepare.source import Column
+from tasks.prepare.vocabulary import WordCounts
+from tasks.texts import Tokens
 
 MAX_CATEGORIES = 100_000
 """More different values than this are no categories, but text or the names of rows."""
@@ -28,19 +30,19 @@ Scalars = dict[str, pa.Array]
 """The columns that have statistics, and those that mark what is missing in them."""
 
 
-def scalar_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
+def scalar_features(features: Mapping[str, Feature], *, texts: bool) -> dict[str, Feature]:
     """Returns the features that statistics are made of; an image stands there by its height and width in pixels."""
     size = Feature.of("number", "int64")
-    scalars = {name: feature for name, feature in features.items() if feature.kind in _KINDS}
+    scalars = {name: feature for name, feature in features.items() if feature.kind in _kinds(texts=texts)}
     return scalars | {f"{name}.{side}": size for name in _images(features) for side in ("height", "width")}
 
 
-def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Scalars:
+def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature], *, texts: bool = False) -> Scalars:
     """Returns the columns of `scalar_features` of a batch with these features."""
     scalars = {
         name: pa.array(columns[name], _TYPES[feature.dtype])
         for name, feature in features.items()
-        if feature.kind in _KINDS
+        if feature.kind in _kinds(texts=texts)
     }
     for name in _images(features):
         sizes = np.array([_size(encoded) for encoded in columns[name]], np.int64).reshape(-1, 2)
@@ -49,14 +51,18 @@ def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -
 
 
 class ScalarsWriter:
-    """Writes scalars to a Parquet file, since their examples' splits are not known yet."""
+    """Writes scalars to a Parquet file, since their examples' splits are not known yet; each batch is a row group."""
 
-    def __init__(self, path: Path, features: Mapping[str, Feature]) -> None:
-        self._schema = pa.schema({name: _TYPES[feature.dtype] for name, feature in scalar_features(features).items()})
+    def __init__(self, path: Path, features: Mapping[str, Feature], *, texts: bool = False) -> None:
+        scalars = scalar_features(features, texts=texts)
+        self._schema = pa.schema({name: _TYPES[feature.dtype] for name, feature in scalars.items()})
+        self._compression = {name: "zstd" if feature.kind == "text" else "none" for name, feature in scalars.items()}
         self._path = path
 
     def __enter__(self) -> Self:
-        self._writer = pyarrow.parquet.ParquetWriter(self._path, self._schema, use_dictionary=False, compression="none")
+        self._writer = pyarrow.parquet.ParquetWriter(
+            self._path, self._schema, use_dictionary=False, write_statistics=False, compression=self._compression
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -68,15 +74,21 @@ class ScalarsWriter:
             self._writer.write_batch(pa.record_batch(scalars).select(self._schema.names))
 
 
-def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feature]) -> dict[str, FeatureStatistics]:
+def summarize(
+    path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feature], *, tokens: Tokens | None = None
+) -> dict[str, FeatureStatistics]:
     """Returns the statistics of each scalar feature over the chosen examples of a ScalarsWriter's file.
 
-    For the quantiles one column at a time is in memory, 8 bytes an example.
+    For the quantiles one column at a time is in memory, 8 bytes an example; of texts one batch of the source.
     Raises ConfigError like `Summaries`.
     """
-    summaries = Summaries(features)
-    for scalars, mask in _batches(path, chosen) if summaries else ():
+    summaries = Summaries(features, tokens=tokens)
+    plain = scalar_features(features, texts=False)
+    for scalars, mask in _batches(path, chosen, list(plain)) if summaries else ():
         summaries.add(scalars, mask)
+    for name in scalar_features(features, texts=tokens is not None).keys() - plain.keys():
+        for scalars, mask in _batches(path, chosen, _with_mark(name, summaries.mark(name)), by_group=True):
+            summaries.add(scalars, mask)
     found = summaries.result()
     for name, statistics in found.items():
         if statistics.mean is not None:
@@ -87,19 +99,24 @@ def summarize(path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feat
 
 
 class Summaries:
-    """The statistics of numbers and categories so far.
+    """The statistics of numbers and categories so far, and of the words of texts if `tokens` says what these are.
 
     Means and deviations are taken in float64, batch by batch (Chan, Golub and LeVeque, 1979). Raises ConfigError if
     there are too many categories to be some, or if numbers lie so far apart that they have no finite deviation.
     """
 
-    def __init__(self, features: Mapping[str, Feature]) -> None:
-        self._features = scalar_features(features)
-        self._of = {
-            name: _Category(name) if feature.kind == "category" else _Number(name)
-            for name, feature in self._features.items()
-            if feature.kind != "missing"
-        }
+    def __init__(self, features: Mapping[str, Feature], *, tokens: Tokens | None = None) -> None:
+        self._features = scalar_features(features, texts=tokens is not None)
+        self._of: dict[str, _Number | _Category | _Words] = {}
+        for name, feature in self._features.items():
+            match feature.kind:
+                case "number":
+                    self._of[name] = _Number(name)
+                case "category":
+                    self._of[name] = _Category(name)
+                case "text":
+                    assert tokens is not None
+                    self._of[name] = _Words(tokens)
 
     def __len__(self) -> int:
         """Returns the number of features that have statistics."""
@@ -110,8 +127,10 @@ class Summaries:
         return self._features[name].missing
 
     def add(self, scalars: Scalars, chosen: NDArray[np.bool_]) -> None:
-        """Takes in the chosen examples of a batch."""
+        """Takes in the chosen examples of a batch, of those features that are in it."""
         for name, summary in self._of.items():
+            if name not in scalars:
+                continue
             known = _known(scalars, self.mark(name), chosen)
             summary.add(scalars[name].filter(pa.array(known)))
             summary.num_missing += int(chosen.sum() - known.sum())
@@ -123,7 +142,7 @@ class Summaries:
 
 def _quantiles(path: Path, chosen: NDArray[np.bool_], name: str, mark: str | None, num_known: int) -> dict[str, float]:
     numbers, filled = np.empty(num_known, np.float64), 0
-    for scalars, mask in _batches(path, chosen, [name, *([mark] if mark else [])]):
+    for scalars, mask in _batches(path, chosen, _with_mark(name, mark)):
         some = scalars[name].filter(pa.array(_known(scalars, mark, mask)))
         numbers[filled : filled + len(some)] = some.to_numpy(zero_copy_only=False)
         filled += len(some)
@@ -136,15 +155,26 @@ def _known(scalars: Scalars, mark: str | None, chosen: NDArray[np.bool_]) -> NDA
     return chosen if mark is None else chosen & (scalars[mark].to_numpy() == 0)
 
 
+def _with_mark(name: str, mark: str | None) -> list[str]:
+    return [name] if mark is None else [name, mark]
+
+
 def _batches(
-    path: Path, chosen: NDArray[np.bool_], names: list[str] | None = None
+    path: Path, chosen: NDArray[np.bool_], names: list[str], *, by_group: bool = False
 ) -> Iterator[tuple[Scalars, NDArray[np.bool_]]]:
+    """Yields these columns with what is chosen of them, as the source gave them or else 65,536 rows at once."""
     start = 0
     # By itself it would read all of the columns ahead.
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES) as file:
-        for batch in file.iter_batches(columns=names):
-            yield dict(zip(batch.schema.names, batch.columns, strict=True)), chosen[start : start + batch.num_rows]
-            start += batch.num_rows
+        groups = range(file.num_row_groups)
+        for some in [[group] for group in groups] if by_group else [list(groups)]:
+            for batch in file.iter_batches(row_groups=some, columns=names):
+                yield dict(zip(batch.schema.names, batch.columns, strict=True)), chosen[start : start + batch.num_rows]
+                start += batch.num_rows
+
+
+def _kinds(*, texts: bool) -> set[str]:
+    return _KINDS | {"text"} if texts else _KINDS
 
 
 def _images(features: Mapping[str, Feature]) -> list[str]:
@@ -222,3 +252,18 @@ class _Category:
         texts = [(value.decode(), count) for value, count in self._counts.items()]
         vocabulary = tuple(sorted(texts, key=lambda pair: (-pair[1], pair[0])))
         return FeatureStatistics(num_missing=self.num_missing, vocabulary=vocabulary)
+
+
+class _Words:
+    """Counts of the words so far."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.num_missing = 0
+        self._counts = WordCounts(tokens)
+
+    def add(self, values: pa.Array) -> None:
+        for text in values.to_pylist():
+            self._counts.add(text)
+
+    def result(self) -> FeatureStatistics:
+        return self._counts.result(num_missing=self.num_missing)

@@ -2,8 +2,8 @@
 
 import keras
 
-from tasks.config import CosineSchedule, OptimizerConfig
 from tasks.errors import ConfigError
+from tasks.optimization import CosineSchedule, OptimizerConfig
 
 OPTIMIZERS = {
     "sgd": keras.optimizers.SGD,

@@ -22,7 +22,7 @@ def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
     """
     verify(checkpoint)
     set_precision_and_seeds(run.config.train)
-    inputs = Preprocess(manifest, run.config.feed).inputs
-    model = build_model(run.config.model, inputs, len(manifest.label_map))
+    preprocess = Preprocess(manifest, run.config.feed)
+    model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
     load(checkpoint, model.variables)
     return model

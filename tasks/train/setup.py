@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from tasks.config import CosineSchedule, TrainConfig
+from tasks.config import TrainConfig
 from tasks.duration import Duration
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
+from tasks.optimization import CosineSchedule
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.inference import Predictor
@@ -57,9 +58,9 @@ def set_up(run: Run, shards: Shards) -> Setup:
     total_steps = steps(config.train.total)
     schedule = config.train.optimizer.schedule
     warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
-    inputs = Preprocess(manifest, config.feed).inputs
+    preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
-        model = build_model(config.model, inputs, len(manifest.label_map))
+        model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
         optimizer = build_optimizer(
             config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
         )

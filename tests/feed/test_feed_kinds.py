@@ -9,9 +9,11 @@ from tasks.config import FeedConfig
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess
+from tasks.texts import BytesText, WordsText
 from tests.every_kind import FEATURES, make_example, serialize, write_every_kind
 
-CONFIG = FeedConfig(global_batch_size=16, block=64, window=320, image_size=(4, 4), text_bytes=6)
+CONFIG = FeedConfig(global_batch_size=16, block=64, window=320, image_size=(4, 4), text=BytesText(length=6))
+TEXTS = pytest.mark.parametrize("text", [BytesText(length=6), WordsText(max_words=5)], ids=["bytes", "words"])
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +21,8 @@ def shards(tmp_path_factory):
     return write_every_kind(tmp_path_factory.mktemp("every-kind"), {"train": 150, "test": 7})
 
 
-def expected(shards, ids):
-    preprocess = Preprocess(shards.manifest(), CONFIG)
+def expected(shards, ids, config=CONFIG):
+    preprocess = Preprocess(shards.manifest(), config)
     records = tf.constant([serialize(make_example(int(id))) for id in ids])
     return preprocess(parse_batch(records, FEATURES, preprocess.names))
 
@@ -36,14 +38,15 @@ def test_parsed_features_are_those_that_were_stored(shards):
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_every_input_is_preprocessed_in_the_order_of_the_feed(shards, cache, replicas):
-    config = CONFIG.model_copy(update={"cache": cache})
+@TEXTS
+def test_every_input_is_preprocessed_in_the_order_of_the_feed(shards, cache, replicas, text):
+    config = CONFIG.model_copy(update={"cache": cache, "text": text})
     feed = Feed(shards.directory, shards.manifest(), "train", config, seed=5, num_replicas=replicas)
     elements = list(feed.training(8).take(4 * replicas).as_numpy_iterator())  # over the end of an epoch
     ids = np.concatenate([element["id"][element["mask"]] for element in elements])
     order = [int(id) for epoch in (0, 1) for id in feed.order(epoch)]
     assert ids.tolist() == order[8 * 16 :][: len(ids)]
-    for name, value in expected(shards, ids).items():
+    for name, value in expected(shards, ids, config).items():
         assert value.dtype != tf.string
         found = np.concatenate([element[name][element["mask"]] for element in elements])
         assert np.array_equal(found, value), name
@@ -59,8 +62,9 @@ def test_one_pass_shows_a_small_split_once(shards):
 
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
-def test_nothing_in_the_feed_has_a_state_that_would_forbid_prefetching(shards, cache):
-    config = CONFIG.model_copy(update={"cache": cache})
+@TEXTS
+def test_nothing_in_the_feed_has_a_state_that_would_forbid_prefetching(shards, cache, text):
+    config = CONFIG.model_copy(update={"cache": cache, "text": text})
     feed = Feed(shards.directory, shards.manifest(), "train", config, seed=5, num_replicas=2)
     for dataset in (feed.training(0), feed.one_pass()):
         graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())

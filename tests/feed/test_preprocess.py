@@ -12,9 +12,12 @@ from tasks.errors import ConfigError
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess, decode_image, input_names
 from tasks.prepare.manifest import FeatureStatistics
+from tasks.texts import BytesText, WordsText
 from tests.every_kind import FEATURES, INPUTS, STATISTICS, make_example, manifest_of, serialize
 
-CONFIG = FeedConfig(image_size=(4, 4), text_bytes=6)
+CONFIG = FeedConfig(image_size=(4, 4), text=BytesText(length=6))
+WORDS = CONFIG.model_copy(update={"text": WordsText(max_words=4)})
+QUANTILES = {"0.01": 0.0, "0.05": 2.0, "0.95": 6.0, "0.99": 9.0}
 
 
 def preprocessed(*, manifest=None, config=CONFIG, **columns):
@@ -91,6 +94,9 @@ def test_only_the_most_frequent_categories_have_places():
     found = preprocessed(manifest=many, colour=[b"c0", b"c999", b"c1000"])["colour"]
     assert found.shape == (3, 1001)
     assert found.argmax(axis=1).tolist() == [1, 1000, 0]
+    few = CONFIG.model_copy(update={"max_categories": 2})
+    found = preprocessed(manifest=many, config=few, colour=[b"c0", b"c1", b"c2"])["colour"]
+    assert found.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
 
 
 def test_a_category_that_is_missing_in_all_of_the_training_split_has_one_place():
@@ -117,6 +123,56 @@ def test_a_large_number_keeps_its_digits_until_its_mean_is_taken_off():
 def test_a_number_that_never_varies_is_not_divided_by_zero(statistics):
     constant = manifest_of({}, statistics=STATISTICS | {"count": statistics})
     assert preprocessed(manifest=constant, count=[7])["count"].tolist() == [[7 - (statistics.mean or 0)]]
+
+
+def test_a_number_is_held_between_quantiles_before_it_is_normalised():
+    count = STATISTICS["count"].model_copy(update={"quantiles": QUANTILES})
+    known = manifest_of({}, statistics=STATISTICS | {"count": count})
+    config = CONFIG.model_copy(update={"clip_quantiles": (0.05, 0.95)})
+    found = preprocessed(manifest=known, config=config, count=[-(10**15), 1, 2, 5, 6, 7, 10**15])["count"]
+    assert found.tolist() == [[-1], [-1], [-1], [0.5], [1], [1], [1]]
+    assert preprocessed(manifest=known, count=[1, 10])["count"].tolist() == [[-1.5], [3]]
+
+
+def test_quantiles_that_the_shards_lack_are_refused_with_those_there_are():
+    count = STATISTICS["count"].model_copy(update={"quantiles": QUANTILES})
+    known = manifest_of({}, statistics=STATISTICS | {"count": count})
+    message = (
+        r"^feed\.clip_quantiles=\[0\.05, 0\.9\]: the shards hold the quantiles 0\.01, 0\.05, 0\.95, 0\.99; take two of"
+    )
+    with pytest.raises(ConfigError, match=message):
+        Preprocess(known, CONFIG.model_copy(update={"clip_quantiles": (0.05, 0.9)}))
+
+
+def test_a_text_can_be_its_words_and_says_how_many_there_are():
+    texts = [b"Den Platz, short", "größer als DEN den den".encode(), b"", b"\xff"]
+    found = preprocessed(config=WORDS, comment=texts)["comment"]
+    assert found.dtype == np.int32
+    assert found.tolist() == [[2, 4, 5, 0], [3, 1, 2, 2], [0] * 4, [0] * 4]
+    preprocess = Preprocess(manifest_of({}), WORDS)
+    assert preprocess.inputs["comment"] == ((4,), "int32")
+    assert preprocess.num_values == {"comment": 6}
+    assert Preprocess(manifest_of({}), CONFIG).num_values == {"comment": 256}
+
+
+def test_the_less_frequent_words_may_be_left_out():
+    config = CONFIG.model_copy(update={"text": WordsText(max_words=4, vocabulary_size=2)})
+    found = preprocessed(config=config, comment=["den platz größer short".encode()])["comment"]
+    assert found.tolist() == [[2, 1, 3, 1]]
+    assert Preprocess(manifest_of({}), config).num_values == {"comment": 4}
+
+
+def test_more_words_than_were_kept_are_refused():
+    config = CONFIG.model_copy(update={"text": WordsText(vocabulary_size=5)})
+    with pytest.raises(
+        ConfigError, match=r"^feed\.text\.vocabulary_size=5: only data\.text\.max_vocabulary=4 tokens of"
+    ):
+        Preprocess(manifest_of({}), config)
+
+
+def test_words_that_nobody_counted_are_refused():
+    with pytest.raises(ConfigError, match=r"^feed\.text\.kind=words: needs the vocabulary of the training split"):
+        Preprocess(manifest_of({}, config={"text": None}), WORDS)
 
 
 def test_a_text_is_its_bytes_cut_or_padded():

@@ -78,9 +78,9 @@ def test_a_module_that_is_not_there_is_named(folder):
 def test_a_function_that_does_not_fit_is_refused(folder, function, args, message):
     config = ModelConfig(build=f"model_of_mine:{function}", args=args, folder=str(folder))
     with pytest.raises(ConfigError, match=message):
-        build_model(config, INPUTS, 10)
+        build_model(config, INPUTS, 10, {})
 
 
 def test_a_users_model_is_built_with_its_arguments(folder):
     config = ModelConfig(build="model_of_mine:build", args={"width": 5}, folder=str(folder))
-    assert build_model(config, INPUTS, 10).count_params() == 64 * 5 + 5 + 5 * 10 + 10
+    assert build_model(config, INPUTS, 10, {}).count_params() == 64 * 5 + 5 + 5 * 10 + 10

@@ -12,8 +12,10 @@ from tasks.models.rows import ReplicaRows, replica_rows
 
 TABLE = {"price": ((1,), "float32"), "cut": ((5,), "float32"), "pixels": ((2, 2, 1), "uint8")}
 TEXT = {"name": ((12,), "uint8")}
+WORDS = {"name": ((12,), "int32")}
 IMAGE = {"image": ((16, 16, 3), "uint8")}
-MODELS = {"tabular": TABLE, "text": TEXT, "resnet": IMAGE}
+MODELS = {"tabular": TABLE, "text": TEXT, "words": WORDS, "resnet": IMAGE}
+NUM_VALUES = {"text": {"name": 256}, "words": {"name": 300}}
 
 
 @pytest.fixture
@@ -27,14 +29,16 @@ def float64():
 
 
 def model_of(name, **args):
-    return build_model(ModelConfig(build=f"tasks.models.{name}:build", args=args), MODELS[name], 3)
+    module = "text" if name == "words" else name
+    config = ModelConfig(build=f"tasks.models.{module}:build", args=args)
+    return build_model(config, MODELS[name], 3, NUM_VALUES.get(name, {}))
 
 
 def batch_of(inputs, count):
     rng = np.random.default_rng(count)
     return {
         name: rng.integers(0, 256, (count, *shape)).astype(dtype)
-        if dtype == "uint8"
+        if dtype in ("uint8", "int32")
         else rng.normal(size=(count, *shape))
         for name, (shape, dtype) in inputs.items()
     }
@@ -52,7 +56,7 @@ def gradients(model, batch, labels, rows, *, first_row):
     return [tf.convert_to_tensor(found) for found in tape.gradient(loss, [v.value for v in model.trainable_variables])]
 
 
-@pytest.mark.parametrize("name", ["tabular", "text"])
+@pytest.mark.parametrize("name", ["tabular", "text", "words"])
 def test_the_gradients_of_two_replicas_add_up_to_those_of_one(name, float64):
     model, batch, labels = model_of(name, dropout=0.4), batch_of(MODELS[name], 7), np.array([0, 1, 2, 0, 1, 2, 0])
     one = gradients(model, batch, labels, slice(0, 7), first_row=0)
@@ -66,7 +70,7 @@ def test_the_gradients_of_two_replicas_add_up_to_those_of_one(name, float64):
 def test_the_logits_of_a_text_do_not_depend_on_the_room_behind_it(float64):
     short = model_of("text")
     build = ModelConfig(build="tasks.models.text:build")
-    long = build_model(build, {"name": ((40,), "uint8")}, 3)
+    long = build_model(build, {"name": ((40,), "uint8")}, 3, {"name": 256})
     long.set_weights(short.get_weights())
     text = np.zeros((2, 40), np.uint8)
     text[0, :12] = np.frombuffer("größer als".encode(), np.uint8)  # ends where the room of `short` does
@@ -81,7 +85,7 @@ def test_the_logits_of_a_text_do_not_depend_on_the_room_behind_it(float64):
 def test_a_resnet_has_the_parameters_that_it_is_known_for(depth, stem, size, num_parameters):
     num_classes = 1000 if num_parameters else 10
     config = ModelConfig(build="tasks.models.resnet:build", args={"depth": depth, "stem": stem})
-    model = build_model(config, {"image": ((size, size, 3), "uint8")}, num_classes)
+    model = build_model(config, {"image": ((size, size, 3), "uint8")}, num_classes, {})
     trainable = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     assert trainable == (num_parameters or 11_173_962)
 
@@ -103,4 +107,4 @@ def test_weight_decay_is_half_the_sum_of_squares_of_the_kernels(float64):
 )
 def test_data_or_arguments_that_do_not_fit_are_refused(name, args, inputs, message):
     with pytest.raises(ConfigError, match=message):
-        build_model(ModelConfig(build=f"tasks.models.{name}:build", args=args), inputs, 3)
+        build_model(ModelConfig(build=f"tasks.models.{name}:build", args=args), inputs, 3, NUM_VALUES["text"])

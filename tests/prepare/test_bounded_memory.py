@@ -82,6 +82,17 @@ def _texts(folder: Path, size_mb: int) -> dict[str, Any]:
     return {"kind": "text_folder"}
 
 
+def _words(folder: Path, size_mb: int) -> dict[str, Any]:
+    """Writes more different words than are counted in memory."""
+    rng = np.random.default_rng(0)
+    with open(folder / "a.csv", "w") as file:
+        file.write("t,y\n")
+        for index in range(size_mb):
+            words = np.char.mod("%08x", rng.integers(0, 2_000_000, (100, 150)))
+            file.writelines(f"{'The usual ' * 860}{' '.join(row)},{index % 2}\n" for row in words)
+    return {"kind": "table", "target": "y", "text": ["t"]}
+
+
 def _array(folder: Path, size_mb: int) -> dict[str, Any]:
     (folder / "reader_of_tensors.py").write_text(
         "import numpy as np\n"
@@ -99,7 +110,10 @@ proven = (pytest.mark.prove, pytest.mark.timeout(600))
     "write",
     [
         _one_row_group,
-        *(pytest.param(each, marks=proven) for each in (_many_row_groups, _csv, _json, _images, _texts, _array)),
+        *(
+            pytest.param(each, marks=proven)
+            for each in (_many_row_groups, _csv, _json, _images, _texts, _words, _array)
+        ),
     ],
     ids=lambda write: write.__name__,
 )
@@ -116,7 +130,8 @@ def _peak_mb(folder: Path, write: Callable[[Path, int], dict[str, Any]], size_mb
     if source["kind"] != "array":
         source["path"] = str(data)
     splits = {"train": 0.4, "validation": 0.3, "test": 0.3}
-    (folder / "any.yaml").write_text(json.dumps({"name": "any", "data": {"source": source, "splits": splits}}))
+    config = {"source": source, "splits": splits, "text": {} if write is _words else None}
+    (folder / "any.yaml").write_text(json.dumps({"name": "any", "data": config}))
     process = subprocess.run(
         [sys.executable, "-c", STAGE, folder / "any.yaml", folder / "workspace"],
         cwd=REPOSITORY,

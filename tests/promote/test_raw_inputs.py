@@ -32,7 +32,7 @@ from tests.every_kind import make_example, write_every_kind
 
 CONFIG = {
     "name": "every_kind",
-    "feed": {"global_batch_size": 16, "block": 64, "window": 320, "image_size": [4, 4], "text_bytes": 6},
+    "feed": {"global_batch_size": 16, "block": 64, "window": 320, "image_size": [4, 4], "text": {"length": 6}},
     "model": {"build": "tasks.models.tabular:build", "args": {"width": 16}},
     "train": {"total": "1 epochs", "optimizer": {"learning_rate": 1e-3, "schedule": {"kind": "constant"}}},
     "distribute": {"kind": "mirrored", "num_replicas": 2},

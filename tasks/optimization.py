@@ -1,0 +1,37 @@
+"""Optimization: the fields of train.optimizer, which say by which rule the weights are updated."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from tasks.duration import Duration
+from tasks.section import Section, kind_if_none
+
+
+class ConstantSchedule(Section):
+    """The learning rate stays as it is."""
+
+    kind: Literal["constant"] = "constant"
+
+
+class CosineSchedule(Section):
+    """The learning rate rises linearly during warm-up, then falls to zero along a half cosine."""
+
+    kind: Literal["cosine"] = "cosine"
+    warmup: Duration | None = None
+    """Length of the rise from zero; default: none."""
+
+
+class OptimizerConfig(Section):
+    """A Keras optimizer and its learning rate."""
+
+    name: Literal["sgd", "adam", "adamw", "lion"] = "adamw"
+    """Which of Keras's optimizers."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Step size for one optimizer update at its highest."""
+    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")] = (
+        CosineSchedule()
+    )
+    """How the learning rate moves during training."""
+    args: dict[str, JsonValue] = {}
+    """Further arguments of the Keras optimizer, such as momentum or weight_decay."""
