@@ -23,7 +23,7 @@ EVERYTHING = [
     {"kind": "flip", "vertical": True},
     {"kind": "pad_crop", "pixels": 2},
     {"kind": "color", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
-    {"kind": "rand_augment"},
+    {"kind": "rand_augment", "num_ops": 1},
     {"kind": "cutout", "size": 2},
     {"kind": "mixup", "probability": 0.5},
     {"kind": "cutmix"},

@@ -31,6 +31,7 @@ def test_the_loss_of_a_mixed_batch_is_that_of_both_labels_by_their_shares(traine
     assert found["num_correct"] == (logits.argmax(axis=1) == shown_most).sum()
 
 
+@pytest.mark.prove
 def test_the_digits_are_learned_from_shifted_and_mixed_ones(trainer):
     result = trainer.train(trainer.run(SHIFT_AND_MIX, "train.total=8 epochs", "train.best_metric=val_accuracy"))
     assert result["best_value"] >= 0.93
