@@ -27,6 +27,7 @@ ORDER = (
         "errors",
         "events",
         "files",
+        "memory",
         "progress",
         "runs",
         "schema",

@@ -1,24 +1,45 @@
 """Feed: the shards of a split as tf.data, in an order that is a function of seed, epoch and manifest."""
 
 import copy
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
+from tasks.feed import cache
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
-from tasks.feed.parse import parse_batch, stored_shape
+from tasks.feed.host_facts import host_facts
+from tasks.feed.parse import parse_batch
+from tasks.feed.plan import FeedPlan, plan_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
+from tasks.feed.signature import Signature, num_bytes, stored_shape
+from tasks.files import digest_json
 from tasks.prepare.manifest import ShardManifest
 
 READ_BUFFER_BYTES = 256 * 1024
-STRING_BYTES = 24  # of a string in a tensor, besides its content; tensorflow/core/platform/tstring.h
+# Settings that do not change what an example is decoded to; a new one is taken to do so until it stands here.
+_AFTER_DECODING = frozenset(
+    {
+        "global_batch_size",
+        "block",
+        "window",
+        "last_batch",
+        "cache",
+        "memory_limit",
+        "prefetch_batches",
+        "parallel_calls",
+    }
+)
 MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hardly mixes them
+
+logger = logging.getLogger("millstream")
 
 _Epoch = tuple[int, int, int, np.ndarray]  # its number, the first window, examples to drop in that, blocks [n, 5]
 _Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
@@ -42,9 +63,11 @@ class Feed:
         *,
         seed: int,
         num_replicas: int,
+        evaluation: bool = False,
     ) -> None:
         """Plans the feed; raises ConfigError if the config does not fit the split. Reads nothing yet."""
         self._directory, self._manifest, self._split = directory, manifest, manifest.splits[split]
+        self._split_name, self._evaluation = split, evaluation
         self._config, self._seed, self._num_replicas = config, seed, num_replicas
         self._blocks = cut_blocks(manifest, split, block=config.block)
         self.num_examples = self._split.num_examples
@@ -54,20 +77,12 @@ class Feed:
         self._check(split)
         self._preprocess = Preprocess(manifest, config)
         self._names = (*self._preprocess.names, manifest.target, manifest.id)
-        self._cached = config.cache == "memory" or (
-            config.cache == "auto" and self.cached_bytes <= config.memory_limit.size_bytes / 2
-        )
-
-    @property
-    def cached_bytes(self) -> int:
-        """Size in bytes of the split in the cache: its features as they are stored, so that images stay encoded."""
-        features = [self._manifest.features[name] for name in self._names]
-        strings = [feature for feature in features if feature.dtype == "string"]
-        numbers = [feature for feature in features if feature.dtype != "string"]
-        example_bytes = sum(math.prod(stored_shape(f)) * np.dtype(f.dtype).itemsize for f in numbers)
-        # The content of strings is not counted by itself; it is no more than the shards.
-        content_bytes = sum(shard.record_bytes for shard in self._split.shards) if strings else 0
-        return self.num_examples * (example_bytes + len(strings) * STRING_BYTES) + content_bytes
+        self._host = host_facts(directory)
+        self.plan = self._make_plan()
+        """How it does its work on this host."""
+        self._example_bytes = sum(shard.record_bytes for shard in self._split.shards) // self.num_examples
+        self._kept: np.ndarray | cache.Rows | None = None
+        """What the cache keeps: all records [num_examples], or decoded rows, empty without a cache; None: not yet."""
 
     def training(self, start_step: int) -> tf.data.Dataset:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
@@ -94,9 +109,14 @@ class Feed:
     def ids(self, step: int) -> np.ndarray:
         """Returns [num_valid] int64: the ids of the examples in the global batch of a step of `training`, in order."""
         uncached = copy.copy(self)
-        uncached._cached = False  # for one batch the whole split is not read into memory, where it may be already
+        uncached._kept = {}  # for one batch the whole split is not read into memory, where it may be already
         slices = uncached.training(step).take(self._num_replicas).as_numpy_iterator()
         return np.concatenate([part[self._manifest.id][part["mask"]] for part in slices])
+
+    def _make_plan(self) -> FeedPlan:
+        plan = plan_feed(self._manifest, self._split_name, self._config, self._host, evaluation=self._evaluation)
+        logger.info("%s: %s", self._split_name, plan.line())
+        return plan
 
     def _epoch(self, epoch: int, batch: int) -> _Epoch:
         """Returns an epoch from one batch on."""
@@ -111,20 +131,27 @@ class Feed:
         with a state: a generator, a lookup table or `from_tensors` anywhere in it makes every step wait for its batch.
         """
 
-        def plan(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            planned = tf.numpy_function(
+        read, decode, rows = self._source()
+
+        def plan(number: tf.Tensor) -> tuple[Any, ...]:
+            *planned, blocks = tf.numpy_function(
                 lambda n: tuple(np.asarray(part, np.int64) for part in epoch(int(n))),
                 [number],
                 [tf.int64] * 4,
                 stateful=False,
             )
-            return *(tf.ensure_shape(part, []) for part in planned[:3]), tf.ensure_shape(planned[3], [None, 5])
+            columns = cache.columns(rows, number)
+            return *(tf.ensure_shape(part, []) for part in planned), tf.ensure_shape(blocks, [None, 5]), columns
 
-        epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
-        read, decode = self._in_memory() if self._cached else self._from_files()
+        def shuffled(
+            epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor, columns: dict[str, tf.Tensor]
+        ) -> tf.data.Dataset:
+            batches = ordered(epoch, first_window, drop, tf.data.Dataset.from_tensor_slices(blocks).flat_map(read))
+            return batches.map(lambda places: cache.pick(columns, places)) if columns else batches
 
-        def shuffled(epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor) -> tf.data.Dataset:
-            examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
+        def ordered(
+            epoch: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, examples: tf.data.Dataset
+        ) -> tf.data.Dataset:
             if not shuffle:
                 return examples.rebatch(self.global_batch_size)
 
@@ -135,12 +162,68 @@ class Feed:
             windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
             return windows.rebatch(self.global_batch_size, drop_remainder=self._config.last_batch == "drop")
 
-        batches = epochs.flat_map(shuffled).map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        batches = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan).flat_map(shuffled)
+        if decode is not None:
+            batches = _map(batches, decode, self.plan.parallel_calls)
         slices = batches.map(self._pad_and_slice).flat_map(tf.data.Dataset.from_tensor_slices)
-        return slices.prefetch(self._config.prefetch_batches * self._num_replicas)
+        return slices.prefetch(self.plan.prefetch_batches * self._num_replicas)
 
-    def _from_files(self) -> tuple[_Read, _Decode]:
-        """Returns how to read the records of a block at once, and how to decode a batch of records."""
+    def _source(self) -> tuple[_Read, _Decode | None, cache.Rows]:
+        """Returns how to read a block, how to decode a batch of what was read, and the rows to look it up in instead.
+
+        What follows the decoding of a batch is not in here, so that rows hold what is before it.
+        """
+        if self._kept is None:
+            self._kept = self._fill()
+        kept = self._kept
+        if isinstance(kept, np.ndarray):
+            return _read_rows, lambda places: self._decode(cache.pick_records(kept, places)), {}
+        return (_read_rows, None, kept) if kept else (self._read_records(), self._decode, {})
+
+    def _fill(self) -> np.ndarray | cache.Rows:
+        """Returns what the planned cache keeps: all records, or rows; none, and plans anew, if a disk refuses them."""
+        columns = self._columns()
+        if self.plan.cache == "none":
+            return {}
+        if self.plan.cache == "memory":
+            return cache.records_in_memory(self._in_order(self._example_bytes), self.num_examples)
+        decoded = _map(self._in_order(num_bytes(columns.values())), self._decode, self._host.num_cores)
+        if self.plan.cache == "decoded":
+            return cache.rows_in_memory(decoded, columns, self.num_examples)
+        rows = cache.rows_on_disk(self._cache_directory(columns), decoded, columns, self.num_examples)
+        if rows is None:
+            self._config = self._config.model_copy(update={"cache": "none"})
+            self.plan = self._make_plan()
+        return rows or {}
+
+    def _columns(self) -> Signature:
+        """Returns what a decoded batch holds: the model's inputs, with label and id."""
+        keys = {name: self._manifest.features[name] for name in (self._manifest.target, self._manifest.id)}
+        return self._preprocess.inputs | {name: (stored_shape(key), key.dtype) for name, key in keys.items()}
+
+    def _cache_directory(self, columns: Signature) -> Path:
+        """Returns where the decoded split lies on disk: its name stands for all that its content follows from."""
+        content = {
+            "data": self._manifest.data_digest,
+            "shards": [shard.sha256 for shard in self._split.shards],
+            "split": self._split_name,
+            "settings": self._config.model_dump(mode="json", exclude=set(_AFTER_DECODING)),
+            "columns": columns,
+            "format": cache.FORMAT_VERSION,
+            "tensorflow": tf.__version__,  # its decoders
+        }
+        return self._directory.parent / cache.FOLDER / digest_json(content)[:16]
+
+    def _in_order(self, example_bytes: int) -> tf.data.Dataset:
+        """Returns the records of the split in storage order, in batches that are small, decoded to that size too."""
+        files = [str(self._directory / shard.file) for shard in self._split.shards]
+        records = tf.data.TFRecordDataset(
+            files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
+        )
+        return records.batch(cache.batch_size(max(example_bytes, self._example_bytes)))
+
+    def _read_records(self) -> _Read:
+        """Returns how to read the records of a block at once."""
         files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
 
         def read(block: tf.Tensor) -> tf.data.Dataset:
@@ -155,30 +238,11 @@ class Feed:
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
             return dataset.skip(skip).take(count).batch(self._config.block)
 
-        return read, lambda records: self._inputs(parse_batch(records, self._manifest.features, self._names))
+        return read
 
-    def _in_memory(self) -> tuple[_Read, _Decode]:
-        """Returns how to get the rows of a block at once, and how to look a batch of rows up in the parsed split."""
-        table = self._load()
-
-        def read(block: tf.Tensor) -> tf.data.Dataset:
-            _, _, _, count, row = tf.unstack(block)
-            return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
-
-        return read, lambda rows: self._inputs({name: tf.gather(column, rows) for name, column in table.items()})
-
-    def _load(self) -> dict[str, tf.Tensor]:
-        files = [str(self._directory / shard.file) for shard in self._split.shards]
-        parts = [
-            parse_batch(records, self._manifest.features, self._names)
-            for records in tf.data.TFRecordDataset(
-                files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
-            ).batch(4096)
-        ]
-        return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
-
-    def _inputs(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns what a model sees of a batch as it is stored, with label and id."""
+    def _decode(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what a model sees of a batch of records, [b] string, with label and id."""
+        parsed = parse_batch(records, self._manifest.features, self._names)
         return self._preprocess(parsed) | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
@@ -218,14 +282,6 @@ class Feed:
                 f"feed.block={config.block} to mix the {self.num_examples} examples; "
                 f"take at least {MIN_BLOCKS_PER_WINDOW * config.block}"
             )
-        example_bytes = sum(shard.record_bytes for shard in self._split.shards) / self.num_examples
-        needed = min(config.window, self.num_examples) * example_bytes
-        if needed > config.memory_limit.size_bytes:
-            raise ConfigError(
-                f"feed.window={config.window} examples of {example_bytes / 1e3:.1f} KB need {needed / 1e9:.1f} GB, "
-                f"over feed.memory_limit={config.memory_limit}; use at most "
-                f"{int(config.memory_limit.size_bytes / example_bytes)}, or raise the limit"
-            )
 
 
 def evaluation_feed(
@@ -235,4 +291,17 @@ def evaluation_feed(
     # It shuffles nothing, so it holds no more than a few blocks.
     window = MIN_BLOCKS_PER_WINDOW * config.block
     settings = config.model_copy(update={"global_batch_size": batch_size, "last_batch": "keep", "window": window})
-    return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas)
+    return Feed(directory, manifest, split, settings, seed=0, num_replicas=num_replicas, evaluation=True)
+
+
+def _map(dataset: tf.data.Dataset, function: Callable[..., Any], parallel_calls: int) -> tf.data.Dataset:
+    """Returns the dataset mapped, in its order."""
+    if parallel_calls == 1:
+        return dataset.map(function)
+    return dataset.map(function, num_parallel_calls=parallel_calls, deterministic=True)
+
+
+def _read_rows(block: tf.Tensor) -> tf.data.Dataset:
+    """Returns the places of a block's rows in the split, at once."""
+    _, _, _, count, row = tf.unstack(block)
+    return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from tasks.config import FeedConfig
-from tasks.errors import ConfigError
-from tasks.feed.parse import stored_shape
-from tasks.prepare.manifest import JPEG, MAX_VOCABULARY, Feature, ShardManifest
-
-PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
+from tasks.feed.signature import (
+    PARALLEL_IMAGES,
+    Signature,
+    channels,
+    decoded_signature,
+    feature_names,
+    stored_shape,
+    vocabulary,
+)
+from tasks.prepare.manifest import JPEG, ShardManifest
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.
 _RESERVED = ("mask", "first_row", "num_valid", "examples", "self")
-
-Signature = dict[str, tuple[tuple[int, ...], str]]
-"""By name: the shape without the batch, and the dtype."""
 
 
 class Preprocess:
@@ -37,8 +39,7 @@ class Preprocess:
 
     def __init__(self, manifest: ShardManifest, config: FeedConfig) -> None:
         """Raises ConfigError if the config does not fit the features."""
-        marks = (manifest.features[name].missing for name in manifest.inputs)
-        self.names = (*manifest.inputs, *dict.fromkeys(mark for mark in marks if mark is not None))
+        self.names = feature_names(manifest)
         """The features that go in: the manifest's inputs, and what marks their missing values."""
         self.input_names = input_names(self.names, reserved=(*_RESERVED, manifest.target, manifest.id))
         """The name of each one's input."""
@@ -46,16 +47,9 @@ class Preprocess:
         self._features = {name: manifest.features[name] for name in self.names}
         self._statistics = manifest.statistics
         self._vocabularies = {
-            name: tuple(value for value, _ in (manifest.statistics[name].vocabulary or ())[:MAX_VOCABULARY])
-            for name, feature in self._features.items()
-            if feature.kind == "category"
+            name: vocabulary(manifest, name) for name, feature in self._features.items() if feature.kind == "category"
         }
-        images = [name for name, feature in self._features.items() if feature.kind == "image"]
-        if images and config.image_size is None:
-            raise ConfigError(
-                f"feed.image_size: must be given, because {images[0]} holds encoded images, each of its own size; "
-                "for example feed.image_size=[224, 224]"
-            )
+        self._signature = decoded_signature(manifest, config)
 
     @property
     def stored(self) -> Signature:
@@ -67,32 +61,18 @@ class Preprocess:
     @property
     def inputs(self) -> Signature:
         """What comes out: the model's inputs."""
-        return {self.input_names[name]: self._input(name, feature) for name, feature in self._features.items()}
+        return {self.input_names[name]: value for name, value in self._signature.items()}
 
     def __call__(self, parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, of `names` or of more."""
         return {self.input_names[name]: self._convert(name, parsed) for name in self.names}
-
-    def _input(self, name: str, feature: Feature) -> tuple[tuple[int, ...], str]:
-        match feature.kind:
-            case "image":
-                assert self._config.image_size is not None
-                return (*self._config.image_size, _channels(feature)), "uint8"
-            case "text":
-                return (self._config.text_bytes,), "uint8"
-            case "category":
-                return (1 + len(self._vocabularies[name]),), "float32"
-            case "number" | "missing":
-                return (1,), "float32"
-            case _:
-                return stored_shape(feature), feature.dtype
 
     def _convert(self, name: str, parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
         feature, value = self._features[name], parsed[name]
         missing = False if feature.missing is None else parsed[feature.missing] == 1
         match feature.kind:
             case "image":
-                return self._decode_images(value, channels=_channels(feature))
+                return self._decode_images(value, channels=channels(feature))
             case "text":
                 return tf.ensure_shape(
                     tf.io.decode_raw(value, tf.uint8, fixed_length=self._config.text_bytes),
@@ -202,9 +182,3 @@ def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, s
 def _hash(words: tf.Tensor) -> tf.Tensor:
     """Returns [n] int64, in which two of a vocabulary's 1000 words are alike once in 10^13 vocabularies."""
     return tf.strings.to_hash_bucket_fast(words, 2**63 - 1)
-
-
-def _channels(feature: Feature) -> int:
-    channels = feature.shape[-1]
-    assert channels in (1, 3), f"{feature}: an image is grey or RGB"
-    return channels
