@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.errors import DataError
+from tasks.feed.plan import FILL_BATCH_BYTES
 from tasks.feed.signature import Signature
 from tasks.files import atomic_directory, is_completed, lock, make_private, read_receipts
 from tasks.workers.child import progress, stop_if_requested
@@ -22,9 +23,7 @@ Batch = Mapping[str, tf.Tensor]
 Rows = Mapping[str, np.ndarray]
 """By name: [num_examples, ...], aligned so that TensorFlow takes it as it lies there."""
 
-FOLDER = "cache"  # beside the folder of the shards
 FORMAT_VERSION = 1  # to be raised by whoever changes what the same shards and settings are decoded to
-BATCH_BYTES = 8 * 10**6  # of what is decoded at once to fill a cache: so much more than the rows is in memory
 WAIT_SECONDS = 10  # for another process that writes, before it is told again that this one is alive
 
 logger = logging.getLogger("millstream")
@@ -55,7 +54,7 @@ def pick_records(records: np.ndarray, places: tf.Tensor) -> tf.Tensor:
 
 def batch_size(example_bytes: int) -> int:
     """Returns how many examples of that size are decoded at once to fill a cache."""
-    return max(1, min(4096, BATCH_BYTES // max(1, example_bytes)))
+    return max(1, min(4096, FILL_BATCH_BYTES // max(1, example_bytes)))
 
 
 def records_in_memory(batches: Iterable[tf.Tensor], num_examples: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from tasks.feed import cache
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.host_facts import host_facts
 from tasks.feed.parse import parse_batch
-from tasks.feed.plan import FeedPlan, plan_feed
+from tasks.feed.plan import CACHES, FeedPlan, plan_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
 from tasks.feed.signature import Signature, num_bytes, stored_shape
@@ -212,7 +212,7 @@ class Feed:
             "format": cache.FORMAT_VERSION,
             "tensorflow": tf.__version__,  # its decoders
         }
-        return self._directory.parent / cache.FOLDER / digest_json(content)[:16]
+        return self._directory.parent / CACHES / digest_json(content)[:16]
 
     def _in_order(self, example_bytes: int) -> tf.data.Dataset:
         """Returns the records of the split in storage order, in batches that are small, decoded to that size too."""
@@ -263,7 +263,12 @@ class Feed:
         def cut(column: tf.Tensor) -> tf.Tensor:
             return tf.reshape(column, [replicas, rows, *column.shape[1:]])
 
-        return {name: cut(tf.gather(column, tf.minimum(places, num_valid - 1))) for name, column in batch.items()} | {
+        def pad() -> dict[str, tf.Tensor]:
+            return {name: tf.gather(column, tf.minimum(places, num_valid - 1)) for name, column in batch.items()}
+
+        # Nearly all batches are full, and to copy them would cost half as much as to look their rows up.
+        padded = tf.cond(num_valid == rows * replicas, lambda: dict(batch), pad)
+        return {name: cut(column) for name, column in padded.items()} | {
             "mask": cut(places < num_valid),
             "first_row": tf.range(replicas, dtype=tf.int64) * rows,
             "num_valid": tf.fill([replicas], tf.cast(num_valid, tf.int64)),

@@ -12,10 +12,13 @@ from tasks.prepare.manifest import ShardManifest
 
 Cache = Literal["decoded", "memory", "disk", "none"]
 
+CACHES = "cache"  # folder of the caches on disk, beside the folder of the shards
 PREFETCH_BATCHES = 4  # enough to level out a slow batch; more was not shown to help
 HELD_BATCHES = 2  # besides: one that is padded and cut, and one that was just taken
 WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and what is left of the last one (measured)
 ROW_BYTES = 8  # of an example in a window of rows, which is all that a cache needs
+FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
+FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
 RECORD_BYTES = 56  # of a record in memory, besides its content: Python's bytes, and where they are
 
 
@@ -57,7 +60,8 @@ def plan_feed(
     left = config.memory_limit.size_bytes - held
     calls, calls_reason = _choose_calls(sizes, config, host, cache, left // 2)
     ahead, ahead_reason = _choose_prefetch(sizes, config, left - calls * sizes.work)
-    memory_bytes = held + calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch
+    filling = 0 if cache == "none" else FILL_BATCH_BYTES * FILL_COPIES * host.num_cores
+    memory_bytes = held + max(filling, calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch)
     if memory_bytes > config.memory_limit.size_bytes and not evaluation:
         raise ConfigError(_too_much(sizes, config, cache, kept, memory_bytes))
     return FeedPlan(cache, ahead, calls, kept, memory_bytes, (cache_reason, calls_reason, ahead_reason))

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import threading
 from pathlib import Path
 
 from tasks.config import FeedConfig
@@ -34,7 +35,7 @@ def first_batch_in_two_processes(directory, config):
 
 def die_while_writing(directory, config):
     """Is killed like by `kill -9` when part of the rows is written."""
-    numbered, cache.BATCH_BYTES = cache._numbered, 1
+    numbered, cache.FILL_BATCH_BYTES = cache._numbered, 1
 
     def dying(batches, num_examples):
         for place, batch in numbered(batches, num_examples):
@@ -50,3 +51,38 @@ def first_batch_on_a_full_disk(directory, config):
     """Returns what `first_batch` does where no file can be larger than 4,000 bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
     return first_batch(directory, config)
+
+
+def memory_growth(directory, config):
+    """Returns by how many bytes this process grew at most over two epochs, its code aside, and what was planned.
+
+    Pages of files are not counted, because the kernel takes them back.
+    """
+    path, settings = Path(directory), FeedConfig.model_validate(config)
+    manifest = ShardManifest.read(path / MANIFEST)
+
+    def feed(split):
+        return Feed(path, manifest, split, settings, seed=0, num_replicas=2)
+
+    for _ in feed("test").training(0).take(4):  # loads all code that is needed
+        pass
+    before = _anonymous_bytes()
+    sizes, done = [before], threading.Event()
+
+    def watch():
+        while not done.wait(0.005):
+            sizes.append(_anonymous_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    fed = feed("train")
+    for _ in fed.training(0).take(2 * 2 * fed.steps_per_epoch):
+        pass
+    done.set()
+    watcher.join()
+    return {"growth": max(sizes) - before, "planned": fed.plan.memory_bytes, "cache": fed.plan.cache}
+
+
+def _anonymous_bytes():
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) * 1024
