@@ -11,7 +11,7 @@ from tasks.prepare.manifest import MANIFEST, Feature, Shard, SplitManifest
 from tests.every_kind import manifest_of
 
 MB = 10**6
-SLACK_BYTES = 32 * MB  # of threads, graphs and what malloc keeps of them
+SLACK_BYTES = 48 * MB  # of threads, graphs and what malloc keeps of them
 ROW_BYTES, SIZES = 20_000, {"train": 10_000, "test": 200}
 
 FEATURES = {
