@@ -35,6 +35,7 @@ OPERATIONAL_FIELDS = frozenset(
         "data.source.max_unpacked",
         "feed.cache",
         "feed.memory_limit",
+        "feed.parallel_calls",
         "feed.prefetch_batches",
         "model.folder",
         "train.checkpoint_every",
@@ -93,6 +94,9 @@ class FeedConfig(Section):
     """Neighbouring examples that are read at once; blocks are shuffled. Smaller mixes better, larger reads faster."""
     window: int = Field(16384, gt=0)
     """Examples shuffled among each other in memory; at least five blocks, unless the split is smaller."""
+    sampling: Literal["uniform", "class_balanced"] = "uniform"
+    """Which examples an epoch shows: each one once; or as many, drawn from each window so that every class of the split
+    comes equally often, the rare ones several times."""
     last_batch: Literal["keep", "drop"] = "keep"
     """What becomes of an epoch's short last batch: trained on exactly (padded and masked), or left out."""
     shard_policy: Literal["records", "files"] = "records"
@@ -103,12 +107,16 @@ class FeedConfig(Section):
     """Address of a tf.data service ('grpc://host:5050') whose hosts read and decode the training split; they must see
     the shards under the same path. The order of examples is then no function of the seed: `train.deterministic=false`
     has to say so too."""
-    cache: Literal["auto", "memory", "none"] = "auto"
-    """Whether the examples stay in memory; auto: if they fit into half of memory_limit. Never changes the order."""
+    cache: Literal["auto", "decoded", "memory", "disk", "none"] = "auto"
+    """Where the split is kept after it was read once: in memory as the model sees it (decoded) or as it is stored
+    (memory), on disk beside the shards as the model sees it (disk), or nowhere; auto: the first of these that fits, and
+    disk only for images. Never changes the order."""
     memory_limit: Size = Size("2 GB")
-    """Memory that window, cache and prefetch may take ('6 GB')."""
-    prefetch_batches: int = Field(4, ge=1)
-    """Global batches made ahead of the step that takes them."""
+    """Memory that window, cache and batches of one feed may take ('6 GB'); half of it is for the cache."""
+    prefetch_batches: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Global batches made ahead of the step that takes them; auto: 4, or what fits into memory_limit."""
+    parallel_calls: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Global batches decoded at once; auto: one a core, or what fits into memory_limit. Never changes the order."""
     image_size: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Height and width in pixels to which encoded images are brought: resized to cover it, then cut to the middle."""
     text: FeedText = BytesText()

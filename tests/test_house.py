@@ -28,6 +28,7 @@ ORDER = (
         "errors",
         "events",
         "files",
+        "memory",
         "optimization",
         "overrides",
         "progress",

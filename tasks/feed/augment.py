@@ -9,8 +9,9 @@ from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed import mix, transforms
 from tasks.feed.philox import uniform
-from tasks.feed.preprocess import PARALLEL_IMAGES, Preprocess
+from tasks.feed.preprocess import Preprocess
 from tasks.feed.rand_augment import rand_augment
+from tasks.feed.signature import PARALLEL_IMAGES, decodes_windows
 from tasks.prepare.manifest import JPEG, Feature, ShardManifest
 
 _TRANSFORMS: dict[str, Callable[..., tf.Tensor]] = {
@@ -24,7 +25,7 @@ _TRANSFORMS: dict[str, Callable[..., tf.Tensor]] = {
 
 
 class Augment:
-    """Preprocesses a batch for training: as `Preprocess` does, with one input changed by `feed.augment` in its order.
+    """Changes one input of a batch for training by `feed.augment`, in its order.
 
     The random numbers of an example are a function of seed, epoch, its id and the place of the change in the list. What
     mixes takes besides the neighbour in the batch, and so is a function of the order too. Where something mixes there
@@ -34,7 +35,7 @@ class Augment:
 
     def __init__(self, manifest: ShardManifest, config: FeedConfig, preprocess: Preprocess, *, seed: int) -> None:
         """Raises ConfigError if the changes do not fit the features."""
-        self._preprocess, self._seed = preprocess, seed
+        self._seed = seed
         self._changes = config.augment
         self._label, self._id = manifest.target, manifest.id
         self._name = _find_image(manifest, config)
@@ -42,24 +43,26 @@ class Augment:
         self._shape, dtype = preprocess.inputs[self._input]
         for place, change in enumerate(config.augment):
             _check(f"feed.augment.{place}", change, self._name, self._shape, dtype)
-        encoded = manifest.features[self._name].kind == "image"
         first = config.augment[0]
         # A window that is chosen first need be all that is decoded.
-        self._window = first if encoded and isinstance(first, RandomResizedCrop) else None
+        self._window = first if isinstance(first, RandomResizedCrop) and decodes_windows(manifest, config) else None
 
-    def __call__(self, parsed: Mapping[str, tf.Tensor], epoch: tf.Tensor, num_valid: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns {input: [b, *shape]} of {feature: [b, *stored_shape]}, with label and id.
+    def windows(self, parsed: Mapping[str, tf.Tensor], epoch: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns {feature: [b, *shape]}, the images as far as they are changed before they are decoded; or nothing."""
+        if self._window is None:
+            return {}
+        numbers = self._draw(parsed[self._id], epoch)[0]
+        return {self._name: self._decode_windows(parsed[self._name], numbers, self._window)}
+
+    def __call__(
+        self, features: Mapping[str, tf.Tensor], epoch: tf.Tensor, num_valid: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns the decoded features with the changes that are still to be made.
 
         `epoch`: [] int64. `num_valid`: [] int32; the rows behind are padding, and mix with none that is not.
         """
-        count = max(_num_numbers(change) for change in self._changes)
-        numbers = uniform(self._seed, epoch, parsed[self._id], num_streams=len(self._changes), count=count)
-        drawn = [numbers[:, place, : _num_numbers(change)] for place, change in enumerate(self._changes)]
-        made = {}
-        if self._window is not None:
-            made = {self._name: self._decode_windows(parsed[self._name], drawn[0], self._window)}
-        inputs = self._preprocess(parsed, made)
-        images = inputs[self._input]
+        drawn = self._draw(features[self._id], epoch)
+        images = features[self._input]
         partners = mix.partners(tf.shape(images)[0], num_valid)
         mixed = mix.Mixed(images, tf.ones(tf.shape(images)[:1]))
         done = 0 if self._window is None else 1
@@ -68,10 +71,16 @@ class Augment:
                 mixed = mix.mix(mixed, partners, values, change)
             else:
                 mixed = mixed._replace(images=_TRANSFORMS[change.kind](mixed.images, values, change))
-        inputs[self._input] = tf.ensure_shape(mixed.images, [None, *self._shape])
+        changed = {**features, self._input: tf.ensure_shape(mixed.images, [None, *self._shape])}
         if any(isinstance(change, Mixup | Cutmix) for change in self._changes):
-            inputs |= {"mix_label": tf.gather(parsed[self._label], partners), "mix_weight": mixed.share}
-        return inputs
+            changed |= {"mix_label": tf.gather(features[self._label], partners), "mix_weight": mixed.share}
+        return changed
+
+    def _draw(self, ids: tf.Tensor, epoch: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the random numbers of each change, [b, k]."""
+        count = max(_num_numbers(change) for change in self._changes)
+        numbers = uniform(self._seed, epoch, ids, num_streams=len(self._changes), count=count)
+        return [numbers[:, place, : _num_numbers(change)] for place, change in enumerate(self._changes)]
 
     def _decode_windows(self, encoded: tf.Tensor, numbers: tf.Tensor, change: RandomResizedCrop) -> tf.Tensor:
         height, width, channels = self._shape

@@ -1,7 +1,6 @@
 """Feed: the shards of a split as tf.data, in an order that is a function of seed, epoch and manifest."""
 
 import copy
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,21 @@ import tensorflow as tf
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.augment import Augment
+from tasks.feed.balance import class_weights, draw_balanced
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
-from tasks.feed.parse import parse_batch, stored_shape
+from tasks.feed.plan import FeedPlan
 from tasks.feed.preprocess import Preprocess
-from tasks.feed.records import COMPRESSION_TYPES
+from tasks.feed.reader import Examples, Features, Reader, map_parallel
 from tasks.feed.service import served
 from tasks.feed.share import plan_share
 from tasks.prepare.manifest import ShardManifest
 
-READ_BUFFER_BYTES = 256 * 1024
-STRING_BYTES = 24  # of a string in a tensor, besides its content; tensorflow/core/platform/tstring.h
 MIN_BLOCKS_PER_WINDOW = 5  # with fewer, a window holds many neighbours and hardly mixes them
+_DRAW = 2**32  # tells the seed of a draw from that of the shuffle of the same window
 
 # Its number, the batches that are left of it, the first window, examples to drop in that, blocks [n, 5].
 _Epoch = tuple[int, int, int, int, np.ndarray]
-_Read = Callable[[tf.Tensor], tf.data.Dataset]  # of a block [5]
-_Decode = Callable[..., dict[str, tf.Tensor]]  # of an epoch, rows of a batch, and how many of them are not padding
-_Parse = Callable[[tf.Tensor], dict[str, tf.Tensor]]  # of a batch of what was read: the features as they are stored
+_Decode = Callable[[Any, tf.Tensor, tf.Tensor], Features]  # of a worker's rows, the epoch, and how many are no padding
 
 
 class Feed:
@@ -52,36 +49,29 @@ class Feed:
         num_replicas: int,
         num_workers: int = 1,
         worker: int = 0,
+        evaluation: bool = False,
     ) -> None:
         """Plans the feed; raises ConfigError if the config does not fit the split. Reads nothing yet."""
-        self._directory, self._manifest, self._split = directory, manifest, manifest.splits[split]
-        self._config, self._seed = config, seed
+        self._manifest, self._config, self._seed = manifest, config, seed
+        found = manifest.splits[split]
         self._share = plan_share(
-            self._split, config, name=split, num_replicas=num_replicas, num_workers=num_workers, worker=worker
+            found, config, name=split, num_replicas=num_replicas, num_workers=num_workers, worker=worker
         )
         blocks = cut_blocks(manifest, split, block=config.block)
         self._blocks = blocks.take(np.flatnonzero(np.isin(blocks.file, self._share.files)))
-        self.num_examples = self._split.num_examples
+        self.num_examples = found.num_examples
         self.global_batch_size = config.global_batch_size
         self.steps_per_epoch = self._share.steps_per_epoch
-        self._check()
-        self._preprocess = Preprocess(manifest, config)
-        self._augment = Augment(manifest, config, self._preprocess, seed=seed) if config.augment else None
-        self._names = (*self._preprocess.names, manifest.target, manifest.id)
-        self._cached = config.cache == "memory" or (
-            config.cache == "auto" and self.cached_bytes <= config.memory_limit.size_bytes / 2
-        )
+        self._check_window()
+        preprocess = Preprocess(manifest, config)
+        self._augment = Augment(manifest, config, preprocess, seed=seed) if config.augment else None
+        self._weights = class_weights(found.class_counts) if config.sampling == "class_balanced" else None
+        self._reader = Reader(directory, manifest, split, config, augment=self._augment, evaluation=evaluation)
 
     @property
-    def cached_bytes(self) -> int:
-        """Size in bytes of the split in the cache: its features as they are stored, so that images stay encoded."""
-        features = [self._manifest.features[name] for name in self._names]
-        strings = [feature for feature in features if feature.dtype == "string"]
-        numbers = [feature for feature in features if feature.dtype != "string"]
-        example_bytes = sum(math.prod(stored_shape(f)) * np.dtype(f.dtype).itemsize for f in numbers)
-        # The content of strings is not counted by itself; it is no more than the shards.
-        content_bytes = sum(shard.record_bytes for shard in self._split.shards) if strings else 0
-        return self.num_examples * (example_bytes + len(strings) * STRING_BYTES) + content_bytes
+    def plan(self) -> FeedPlan:
+        """How it does its work on this host."""
+        return self._reader.plan
 
     def training(self, start_step: int) -> tf.data.Dataset:
         """Returns an endless dataset that begins with the batch of `start_step`, epoch after epoch."""
@@ -96,12 +86,14 @@ class Feed:
 
     def one_pass(self) -> tf.data.Dataset:
         """Returns every example once, in storage order; the last batch is padded."""
-
         whole = (0, self.steps_per_epoch, 0, 0, self._blocks.table())
         return self._batches(lambda _: whole, range(1), shuffle=False)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Returns [n] int64: rows of the split in the order in which an epoch shows them; n: all that are read."""
+        """Returns [n] int64: rows of the split in the order in which an epoch shows them; n: all that are read.
+
+        With `feed.sampling=class_balanced` it shows others of the same windows, which depend on their labels.
+        """
         rows = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).rows()
         windows = np.split(rows, range(self._config.window, len(rows), self._config.window))
         return np.concatenate(
@@ -115,9 +107,8 @@ class Feed:
         """
         if self._config.service is not None:
             return None
-        uncached = copy.copy(self)
-        uncached._cached = False  # for one batch the whole split is not read into memory, where it may be already
-        uncached._share = self._share.whole()
+        uncached = copy.copy(self)  # for one batch the whole split is not read into memory, where it may be already
+        uncached._reader, uncached._share = self._reader.without_cache(), self._share.whole()
         batch = next(uncached.training(step).as_numpy_iterator())
         return np.asarray(batch[self._manifest.id][batch["mask"]])
 
@@ -133,136 +124,115 @@ class Feed:
         With op determinism TensorFlow prefetches nothing, and calls nothing in parallel, in a pipeline that has an op
         with a state: a generator, a lookup table or `from_tensors` anywhere in it makes every step wait for its batch.
         """
+        reader = self._reader
+        reader.fill()
+        read = reader.read()
 
-        def plan(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            planned = tf.numpy_function(
+        def plan(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Features]:
+            *numbers, blocks = tf.numpy_function(
                 lambda n: tuple(np.asarray(part, np.int64) for part in epoch(int(n))),
                 [number],
                 [tf.int64] * 5,
                 stateful=False,
             )
-            return *(tf.ensure_shape(part, []) for part in planned[:-1]), tf.ensure_shape(planned[-1], [None, 5])
+            return tf.ensure_shape(tf.stack(numbers), [4]), tf.ensure_shape(blocks, [None, 5]), reader.columns(number)
 
-        epochs = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan)
-        read, parse = self._in_memory() if self._cached else self._from_files()
-
-        def batches_of(
-            epoch: tf.Tensor, num_batches: tf.Tensor, first_window: tf.Tensor, drop: tf.Tensor, blocks: tf.Tensor
-        ) -> tf.data.Dataset:
+        def batches_of(numbers: tf.Tensor, blocks: tf.Tensor, columns: Features) -> tf.data.Dataset:
+            epoch, num_batches, first_window, drop = (numbers[place] for place in range(4))
             examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
-            if not shuffle:
-                return examples.rebatch(self._share.batch_size)
+            if shuffle:
 
-            def permute(window: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-                mixed = tf.gather(batch, self._permutation(tf.shape(batch)[0], epoch, window))
-                return mixed[tf.where(window == first_window, drop, tf.zeros_like(drop)) :]
+                def mix(window: tf.Tensor, block: Examples) -> Examples:
+                    order = self._mixed(block, columns, epoch, window)
+                    return tf.gather(block, order[tf.where(window == first_window, drop, tf.zeros_like(drop)) :])
 
-            windows = examples.rebatch(self._config.window).enumerate(first_window).map(permute)
-            return windows.rebatch(self._share.batch_size).take(num_batches)
+                examples = examples.rebatch(self._config.window).enumerate(first_window).map(mix)
 
-        def numbered(epoch: tf.Tensor, *rest: tf.Tensor) -> tf.data.Dataset:
-            return batches_of(epoch, *rest).map(lambda batch: (epoch, batch))
+            def share(batch: Examples) -> tuple[Any, ...]:
+                rows, num_valid, known = self._take_share(batch)
+                return epoch, reader.decode(rows, columns, epoch) if columns else rows, num_valid, known
 
-        def decode(epoch: tf.Tensor, rows: tf.Tensor, num_valid: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self._inputs(parse(rows), epoch if shuffle else None, num_valid)
+            return examples.rebatch(self._share.batch_size).take(num_batches).map(share)
 
-        return self._slices(epochs.flat_map(numbered), decode)
+        def decode(rows: Any, epoch: tf.Tensor, num_valid: tf.Tensor) -> Features:
+            features = rows if isinstance(rows, dict) else reader.decode(rows, {}, epoch if shuffle else None)
+            return self._change(features, epoch, num_valid) if shuffle else features
+
+        shares = tf.data.Dataset.range(numbers.start, numbers.stop).map(plan).flat_map(batches_of)
+        return self._slices(shares, decode)
 
     def _served(self, address: str, start_step: int) -> tf.data.Dataset:
         """Returns the slices of batches that a tf.data service reads and decodes."""
-        read, parse = self._from_files()
+        reader = self._reader.without_cache()
+
+        def decode(epoch: tf.Tensor, batch: Examples) -> Features:
+            return self._change(reader.decode(batch, {}, epoch), epoch, tf.size(batch))
+
         batches = served(
             address,
             self._blocks,
-            read,
-            lambda epoch, batch: self._inputs(parse(batch), epoch, tf.size(batch)),
+            reader.read(),
+            decode,
             seed=self._seed,
             window=self._config.window,
             batch_size=self.global_batch_size,
             start=start_step * self.global_batch_size,
         )
-        return self._slices(batches.map(lambda batch: (tf.constant(0), batch)), lambda _, batch, __: batch)
+        shares = batches.map(lambda batch: (tf.constant(0, tf.int64), *self._take_share(batch)))
+        return self._slices(shares, lambda batch, *_: batch)
 
-    def _slices(self, batches: tf.data.Dataset, decode: _Decode) -> tf.data.Dataset:
+    def _slices(self, shares: tf.data.Dataset, decode: _Decode) -> tf.data.Dataset:
         """Returns the slices of this worker's replicas, one after another, made ahead of whoever takes them."""
 
-        def slices(epoch: tf.Tensor, batch: Any) -> dict[str, tf.Tensor]:
-            rows, num_valid, what = self._take_share(batch)
-            return {name: self._cut(column) for name, column in decode(epoch, rows, num_valid).items()} | what
+        def slices(epoch: tf.Tensor, rows: Any, num_valid: tf.Tensor, known: Features) -> Features:
+            return {name: self._cut(column) for name, column in decode(rows, epoch, num_valid).items()} | known
 
-        elements = batches.map(slices, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).flat_map(
-            tf.data.Dataset.from_tensor_slices
-        )
-        return elements.prefetch(self._config.prefetch_batches * self._share.num_replicas)
+        elements = map_parallel(shares, slices, self.plan.parallel_calls).flat_map(tf.data.Dataset.from_tensor_slices)
+        return elements.prefetch(self.plan.prefetch_batches * self._share.num_replicas)
 
-    def _from_files(self) -> tuple[_Read, _Parse]:
-        """Returns how to read the records of a block at once, and how to parse a batch of records."""
-        files = tf.constant([str(self._directory / shard.file) for shard in self._split.shards])
+    def _change(self, features: Features, epoch: tf.Tensor, num_valid: tf.Tensor) -> Features:
+        return features if self._augment is None else self._augment(features, epoch, num_valid)
 
-        def read(block: tf.Tensor) -> tf.data.Dataset:
-            # Not tf.unstack: with it TensorFlow 2.21 crashes as the iterator of several devices is made.
-            file, offset, skip, count = (block[column] for column in range(4))
-            records = tf.raw_ops.TFRecordDatasetV2(
-                filenames=[files[file]],
-                compression_type=COMPRESSION_TYPES[self._manifest.compression],
-                buffer_size=READ_BUFFER_BYTES,
-                byte_offsets=[offset],
-            )
-            dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
-            return dataset.skip(skip).take(count).batch(self._config.block)
-
-        return read, lambda records: parse_batch(records, self._manifest.features, self._names)
-
-    def _in_memory(self) -> tuple[_Read, _Parse]:
-        """Returns how to get the rows of a block at once, and how to look a batch of rows up in the parsed split."""
-        table = self._load()
-
-        def read(block: tf.Tensor) -> tf.data.Dataset:
-            _, _, _, count, row = tf.unstack(block)
-            return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
-
-        return read, lambda rows: {name: tf.gather(column, rows) for name, column in table.items()}
-
-    def _load(self) -> dict[str, tf.Tensor]:
-        files = [str(self._directory / shard.file) for shard in self._split.shards]
-        parts = [
-            parse_batch(records, self._manifest.features, self._names)
-            for records in tf.data.TFRecordDataset(
-                files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
-            ).batch(4096)
-        ]
-        return {name: tf.concat([part[name] for part in parts], axis=0) for name in self._names}
-
-    def _inputs(
-        self, parsed: dict[str, tf.Tensor], epoch: tf.Tensor | None, num_valid: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Returns what a model sees of rows as they are stored, with label and id; changed at random in an `epoch`."""
-        augment = None if epoch is None else self._augment
-        inputs = self._preprocess(parsed) if augment is None else augment(parsed, epoch, num_valid)
-        return inputs | {name: parsed[name] for name in (self._manifest.target, self._manifest.id)}
+    def _mixed(self, block: Examples, columns: Features, epoch: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+        """Returns [n] int32: which example of a window comes at each place."""
+        order = self._permutation(tf.shape(block)[0], epoch, window)
+        if self._weights is None:
+            return order
+        labels = self._reader.labels(block, columns)
+        drawn = draw_balanced(labels, self._weights, self._seed_of(epoch, _DRAW + tf.cast(window, tf.int64)))
+        return tf.gather(drawn, order)
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
         """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""
-        seed = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
+        seed = self._seed_of(epoch, window)
         return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
 
-    def _take_share(self, batch: Any) -> tuple[Any, tf.Tensor, dict[str, tf.Tensor]]:
+    def _seed_of(self, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
+        return tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
+
+    def _take_share(self, batch: Examples | Features) -> tuple[Any, tf.Tensor, Features]:
         """Returns this worker's rows of a batch, how many are not padding, and what its slices say of them.
 
         Copies of the last example behind it make the slices even. Not zeros: a model that divides by, say, an image's
         norm would make them NaN, and its gradient with them.
         """
-        replicas, rows = self._share.num_replicas, self._share.slice_size
+        share, rows = self._share, self._share.num_replicas * self._share.slice_size
         num_read = tf.shape(tf.nest.flatten(batch)[0])[0]
-        places = self._share.start + tf.range(replicas * rows)
-        shared = tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch)
+        places = share.start + tf.range(rows)
+
+        def pick() -> Any:
+            return tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch)
+
+        # Nearly all batches are full, and to copy their records is a good part of what a batch costs.
+        all_rows = share.start == 0 and rows == share.batch_size
+        picked = tf.cond(num_read == rows, lambda: batch, pick) if all_rows else pick()
         return (
-            shared,
-            tf.clip_by_value(num_read - self._share.start, 0, replicas * rows),
+            picked,
+            tf.clip_by_value(num_read - share.start, 0, rows),
             {
                 "mask": self._cut(places < num_read),
-                "first_row": self._share.first_row + tf.range(replicas, dtype=tf.int64) * rows,
-                "num_valid": tf.fill([replicas], self._share.num_parts * tf.cast(num_read, tf.int64)),
+                "first_row": share.first_row + tf.range(share.num_replicas, dtype=tf.int64) * share.slice_size,
+                "num_valid": tf.fill([share.num_replicas], share.num_parts * tf.cast(num_read, tf.int64)),
             },
         )
 
@@ -270,21 +240,13 @@ class Feed:
         """Returns [num_replicas, b, ...] of [num_replicas * b, ...]."""
         return tf.reshape(column, [self._share.num_replicas, self._share.slice_size, *column.shape[1:]])
 
-    def _check(self) -> None:
+    def _check_window(self) -> None:
         config = self._config
         if config.window < self.num_examples and config.window < MIN_BLOCKS_PER_WINDOW * config.block:
             raise ConfigError(
                 f"feed.window={config.window}: must hold at least {MIN_BLOCKS_PER_WINDOW} blocks of "
                 f"feed.block={config.block} to mix the {self.num_examples} examples; "
                 f"take at least {MIN_BLOCKS_PER_WINDOW * config.block}"
-            )
-        example_bytes = sum(shard.record_bytes for shard in self._split.shards) / self.num_examples
-        needed = min(config.window, self.num_examples) * example_bytes
-        if needed > config.memory_limit.size_bytes:
-            raise ConfigError(
-                f"feed.window={config.window} examples of {example_bytes / 1e3:.1f} KB need {needed / 1e9:.1f} GB, "
-                f"over feed.memory_limit={config.memory_limit}; use at most "
-                f"{int(config.memory_limit.size_bytes / example_bytes)}, or raise the limit"
             )
 
 
@@ -300,12 +262,26 @@ def evaluation_feed(
     worker: int = 0,
 ) -> Feed:
     """Returns the feed that shows each example of a split once, for validation and evaluation."""
-    # It shuffles nothing, so it holds no more than a few blocks.
-    window = MIN_BLOCKS_PER_WINDOW * config.block
     settings = config.model_copy(
-        update={"global_batch_size": batch_size, "last_batch": "keep", "window": window, "augment": ()}
-        | {"shard_policy": "records", "service": None}  # each example once
+        update={
+            "global_batch_size": batch_size,
+            "last_batch": "keep",
+            "shard_policy": "records",
+            "service": None,
+            "augment": (),
+            "sampling": "uniform",
+            # It shuffles nothing, so it holds no more than a few blocks.
+            "window": MIN_BLOCKS_PER_WINDOW * config.block,
+        }
     )
     return Feed(
-        directory, manifest, split, settings, seed=0, num_replicas=num_replicas, num_workers=num_workers, worker=worker
+        directory,
+        manifest,
+        split,
+        settings,
+        seed=0,
+        num_replicas=num_replicas,
+        num_workers=num_workers,
+        worker=worker,
+        evaluation=True,
     )

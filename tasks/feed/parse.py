@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
+from tasks.feed.signature import stored_shape
 from tasks.prepare.manifest import Feature
 
 
@@ -12,15 +13,6 @@ def parse_batch(serialized: tf.Tensor, features: Mapping[str, Feature], names: I
     wanted = {name: features[name] for name in names}
     parsed = tf.io.parse_example(serialized, {name: _stored(feature) for name, feature in wanted.items()})
     return {name: _decode(parsed[name], feature) for name, feature in wanted.items()}
-
-
-def stored_shape(feature: Feature) -> tuple[int, ...]:
-    """Returns the shape of one value as it is stored: an encoded image or a text is one string, []."""
-    if feature.storage == "bytes_list":
-        return ()
-    shape = tuple(size for size in feature.shape if size is not None)
-    assert len(shape) == len(feature.shape), f"{feature}: only what is stored as bytes may vary in shape"
-    return shape
 
 
 def _stored(feature: Feature) -> tf.io.FixedLenFeature:

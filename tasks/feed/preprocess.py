@@ -7,20 +7,23 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from tasks.config import FeedConfig
-from tasks.errors import ConfigError
-from tasks.feed.parse import stored_shape
 from tasks.feed.places import find_places
+from tasks.feed.signature import (
+    PARALLEL_IMAGES,
+    Signature,
+    channels,
+    clip_limits,
+    decoded_signature,
+    feature_names,
+    stored_shape,
+    vocabulary,
+)
 from tasks.feed.words import NUM_RESERVED, find_words
-from tasks.prepare.manifest import JPEG, Feature, ShardManifest
-from tasks.texts import UNCOUNTED, BytesText
-
-PARALLEL_IMAGES = 32  # decoded at once: enough for all cores of a host; the rest of a batch stays encoded meanwhile
+from tasks.prepare.manifest import JPEG, ShardManifest
+from tasks.texts import BytesText
 
 # What a feed and a signature have beside the inputs, and TensorFlow's own argument.
 _RESERVED = ("mask", "first_row", "num_valid", "mix_label", "mix_weight", "examples", "self")
-
-Signature = dict[str, tuple[tuple[int, ...], str]]
-"""By name: the shape without the batch, and the dtype."""
 
 
 class Preprocess:
@@ -42,8 +45,7 @@ class Preprocess:
 
     def __init__(self, manifest: ShardManifest, config: FeedConfig) -> None:
         """Raises ConfigError if the config does not fit the features."""
-        marks = (manifest.features[name].missing for name in manifest.inputs)
-        self.names = (*manifest.inputs, *dict.fromkeys(mark for mark in marks if mark is not None))
+        self.names = feature_names(manifest)
         """The features that go in: the manifest's inputs, and what marks their missing values."""
         self.input_names = input_names(self.names, reserved=(*_RESERVED, manifest.target, manifest.id))
         """The name of each one's input."""
@@ -51,14 +53,9 @@ class Preprocess:
         self._features = {name: manifest.features[name] for name in self.names}
         self._statistics = manifest.statistics
         self._tokens = manifest.tokens
-        self._vocabularies = {name: self._vocabulary(name) for name in self.names}
-        self._limits = {name: self._clip_limits(name) for name in self.names}
-        images = [name for name, feature in self._features.items() if feature.kind == "image"]
-        if images and config.image_size is None:
-            raise ConfigError(
-                f"feed.image_size: must be given, because {images[0]} holds encoded images, each of its own size; "
-                "for example feed.image_size=[224, 224]"
-            )
+        self._vocabularies = {name: vocabulary(manifest, config, name) for name in self.names}
+        self._limits = {name: clip_limits(manifest, config, name) for name in self.names}
+        self._signature = decoded_signature(manifest, config)
 
     @property
     def stored(self) -> Signature:
@@ -70,7 +67,7 @@ class Preprocess:
     @property
     def inputs(self) -> Signature:
         """What comes out: the model's inputs."""
-        return {self.input_names[name]: self._input(name, feature) for name, feature in self._features.items()}
+        return {self.input_names[name]: value for name, value in self._signature.items()}
 
     @property
     def num_values(self) -> dict[str, int]:
@@ -95,27 +92,12 @@ class Preprocess:
             self.input_names[name]: made[name] if name in made else self._convert(name, parsed) for name in self.names
         }
 
-    def _input(self, name: str, feature: Feature) -> tuple[tuple[int, ...], str]:
-        match feature.kind:
-            case "image":
-                assert self._config.image_size is not None
-                return (*self._config.image_size, _channels(feature)), "uint8"
-            case "text":
-                text = self._config.text
-                return ((text.length,), "uint8") if isinstance(text, BytesText) else ((text.max_words,), "int32")
-            case "category":
-                return (1 + len(self._vocabularies[name]),), "float32"
-            case "number" | "missing":
-                return (1,), "float32"
-            case _:
-                return stored_shape(feature), feature.dtype
-
     def _convert(self, name: str, parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
         feature, value = self._features[name], parsed[name]
         missing = False if feature.missing is None else parsed[feature.missing] == 1
         match feature.kind:
             case "image":
-                return self._decode_images(value, channels=_channels(feature))
+                return self._decode_images(value, channels=channels(feature))
             case "text":
                 return self._read_texts(name, value)
             case "category":
@@ -126,39 +108,6 @@ class Preprocess:
                 return tf.cast(value, tf.float32)[:, tf.newaxis]
             case _:
                 return value
-
-    def _vocabulary(self, name: str) -> tuple[str, ...]:
-        """Returns the values of a category, or tokens of a text, that a model tells apart."""
-        counted, text = self._statistics[name].vocabulary if name in self._statistics else None, self._config.text
-        match self._features[name].kind:
-            case "category":
-                return tuple(value for value, _ in (counted or ())[: self._config.max_categories])
-            case "text" if not isinstance(text, BytesText):
-                if self._tokens is None or counted is None:
-                    raise ConfigError(UNCOUNTED)
-                kept, size = self._tokens.max_vocabulary, text.vocabulary_size or len(counted)
-                if size > kept:
-                    raise ConfigError(
-                        f"feed.text.vocabulary_size={size}: only data.text.max_vocabulary={kept} tokens of {name} were "
-                        "kept; lower the one or raise the other, which writes new shards"
-                    )
-                return tuple(token for token, _ in counted[:size])
-            case _:
-                return ()
-
-    def _clip_limits(self, name: str) -> tuple[float, float] | None:
-        """Returns between which values a number is held; None if it is not."""
-        shares = self._config.clip_quantiles
-        quantiles = self._statistics[name].quantiles if self._features[name].kind == "number" else None
-        if shares is None or quantiles is None:  # there are none if it is missing in all of the training split
-            return None
-        low, high = (quantiles.get(f"{share:g}") for share in shares)
-        if low is None or high is None:
-            raise ConfigError(
-                f"feed.clip_quantiles={list(shares)}: the shards hold the quantiles {', '.join(quantiles)}; take two "
-                "of these"
-            )
-        return low, high
 
     def _read_texts(self, name: str, texts: tf.Tensor) -> tf.Tensor:
         text = self._config.text
@@ -246,9 +195,3 @@ def input_names(names: Iterable[str], *, reserved: Iterable[str]) -> dict[str, s
         found[name] = next(candidate for candidate in numbered if candidate.lower() not in taken)
         taken.add(found[name].lower())
     return found
-
-
-def _channels(feature: Feature) -> int:
-    channels = feature.shape[-1]
-    assert channels in (1, 3), f"{feature}: an image is grey or RGB"
-    return channels

@@ -12,12 +12,12 @@ from typing import Literal
 
 from tasks.errors import ConfigError, TrackingError
 from tasks.files import COMPLETED, Record, lock
-from tasks.host.inventory import Inventory, Item, RunItem, raw_lock, run_locks, shards_lock, take_inventory
+from tasks.host.inventory import Inventory, Item, RunItem, cache_lock, raw_lock, run_locks, shards_lock, take_inventory
 from tasks.promote.registered import Registered, registered_runs
 from tasks.runs import CHOOSE_LOCK, STATE
 from tasks.track.client import default_uri
 
-Kind = Literal["run", "model", "checkpoint", "shards", "raw", "leftover"]
+Kind = Literal["run", "model", "checkpoint", "shards", "cache", "raw", "leftover"]
 _IsOld = Callable[[Item], bool]
 _UNITS = {"minutes": 60, "hours": 3600, "days": 86400, "weeks": 604800}
 logger = logging.getLogger("millstream")
@@ -182,7 +182,13 @@ def _of_shards(found: Inventory, kept: Sequence[RunItem], old: _IsOld) -> Iterat
         if shards.digest not in used:
             if old(shards):
                 yield _removal("shards", shards, "no run that stays uses them", shards_lock(shards.path))
-        elif shards.source_digest is not None or shards.digest not in unfinished:  # else it is gone on with from them
+            continue
+        if shards.digest not in unfinished:
+            for cache in filter(old, shards.caches):
+                yield _removal(
+                    "cache", cache, "no unfinished run reads it; made again if need be", cache_lock(cache.path)
+                )
+        if shards.source_digest is not None or shards.digest not in unfinished:  # else it is gone on with from them
             for leftover in filter(old, shards.leftovers):
                 yield _removal("leftover", leftover, "never written to its end", shards_lock(shards.path))
 

@@ -19,8 +19,8 @@ from tasks.host.backlog import backlog_findings
 from tasks.host.finding import Finding
 from tasks.host.fit import fit_findings
 from tasks.host.gpu import ask_nvidia_smi, stack_findings
-from tasks.host.memory import memory_limit_bytes
 from tasks.host.servers import mlflow_findings, prefect_findings
+from tasks.memory import memory_limit_bytes
 from tasks.track.client import default_uri
 from tasks.workers import launch
 from tasks.workers.locks import locks_folder

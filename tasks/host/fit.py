@@ -1,10 +1,13 @@
 """Fit: whether a config suits the machine: replicas, global batch, window and cache against the memory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.config import Config, Mirrored
 from tasks.errors import ConfigError, DataError
+from tasks.feed.host_facts import HostFacts, host_facts
+from tasks.feed.plan import plan_feed
 from tasks.host.finding import Finding
 from tasks.prepare.directory import VERSION
 from tasks.prepare.manifest import MANIFEST, ShardManifest
@@ -24,13 +27,14 @@ def fit_findings(config: Config, workspace: Path, *, num_gpus: int, limit_bytes:
             yield Finding(name="replicas", status="problem", found=str(error), fix="distribute.num_replicas=auto")
     if replicas is not None:
         yield _batch(config.feed.global_batch_size, replicas)
-    manifest = _manifest(config, workspace)
-    if manifest is None:
+    found = _find_manifest(config, workspace)
+    if found is None:
         yield Finding(
             name="memory plan", status="ok", found="not known before the shards are there: `millstream prepare`"
         )
     else:
-        yield from _memory_plan(config, manifest, limit_bytes)
+        directory, manifest = found
+        yield _memory_plan(config, manifest, replace(host_facts(directory), memory_bytes=limit_bytes))
 
 
 def _batch(batch: int, replicas: int) -> Finding:
@@ -47,37 +51,26 @@ def _batch(batch: int, replicas: int) -> Finding:
     )
 
 
-def _memory_plan(config: Config, manifest: ShardManifest, limit_bytes: int) -> Iterator[Finding]:
-    """Yields what `tasks.feed` will keep in memory of the training split, from the sizes in the manifest."""
-    feed, split = config.feed, manifest.splits["train"]
-    split_bytes = sum(shard.record_bytes for shard in split.shards)
-    example_bytes = split_bytes / split.num_examples
-    window_bytes = min(feed.window, split.num_examples) * example_bytes
-    asked = feed.memory_limit.size_bytes
-    cached = feed.cache == "memory" or (feed.cache == "auto" and split_bytes <= asked / 2)
-    kept = max(window_bytes, split_bytes if cached else 0)
-    found = (
-        f"train: {split.num_examples} examples of {example_bytes / 1e3:.1f} KB; window {window_bytes / 1e9:.2f} GB, "
-        f"{f'all of it cached, {split_bytes / 1e9:.2f} GB' if cached else 'read again each epoch'}"
+def _memory_plan(config: Config, manifest: ShardManifest, host: HostFacts) -> Finding:
+    """Returns what `tasks.feed` will keep in memory of the training split, from the sizes in the manifest."""
+    try:
+        plan = plan_feed(manifest, "train", config.feed, host)
+    except ConfigError as error:
+        found, _, fix = str(error).partition("; ")
+        return Finding(name="memory plan", status="problem", found=found, fix=fix)
+    if plan.memory_bytes <= host.memory_bytes / 2:
+        return Finding(name="memory plan", status="ok", found=plan.line())
+    by_hand = config.feed.cache in ("decoded", "memory")
+    return Finding(
+        name="memory plan",
+        status="warning",
+        found=f"{plan.line()}: over half of the {host.memory_bytes / 1e9:.1f} GB that all processes may take",
+        fix="feed.cache=auto" if by_hand else "a smaller feed.window or feed.global_batch_size",
     )
-    if window_bytes > asked:
-        fits = int(asked / example_bytes)
-        fix = f"feed.window={fits} or less, or raise feed.memory_limit={feed.memory_limit}"
-        yield Finding(name="memory plan", status="problem", found=found, fix=fix)
-    elif kept > limit_bytes / 2:
-        fix = "feed.cache=none" if cached and window_bytes <= limit_bytes / 2 else "a smaller feed.window"
-        yield Finding(
-            name="memory plan",
-            status="warning",
-            found=f"{found}: over half of the {limit_bytes / 1e9:.1f} GB that all processes may take",
-            fix=fix,
-        )
-    else:
-        yield Finding(name="memory plan", status="ok", found=found)
 
 
-def _manifest(config: Config, workspace: Path) -> ShardManifest | None:
-    """Returns the newest manifest of shards of this config, without reading its source."""
+def _find_manifest(config: Config, workspace: Path) -> tuple[Path, ShardManifest] | None:
+    """Returns the newest shards of this config and their manifest, without reading its source."""
     files = (workspace / "data").glob(f"*/{config.name}/{VERSION}/{MANIFEST}")
     for file in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
@@ -85,5 +78,5 @@ def _manifest(config: Config, workspace: Path) -> ShardManifest | None:
         except DataError:  # damaged, or of another release: `millstream prepare` will say so
             continue
         if manifest.config == config.data.identity():
-            return manifest
+            return file.parent, manifest
     return None

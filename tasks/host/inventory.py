@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tasks.download.record import receipts_digest
 from tasks.errors import ConfigError, DataError
+from tasks.feed.plan import CACHES
 from tasks.files import COMPLETED, Record, is_completed, lock, read_receipts
 from tasks.prepare.directory import VERSION
 from tasks.prepare.manifest import MANIFEST, ShardManifest
@@ -51,6 +52,8 @@ class ShardsItem(Item):
     source_digest: str | None
     """`RawData.digest` of what the shards were made from; None if they were never written to their end."""
     leftovers: tuple[Item, ...]
+    caches: tuple[Item, ...]
+    """Splits that a feed decoded and keeps beside them, finished or not."""
 
 
 class RawItem(Item):
@@ -102,6 +105,11 @@ def take_inventory(workspace: Path) -> Inventory:
 def shards_lock(directory: Path) -> Path:
     """Returns the lock that `prepare` holds while it writes data/<digest>."""
     return directory.with_name(f".{directory.name}.lock")
+
+
+def cache_lock(directory: Path) -> Path:
+    """Returns the lock that a feed holds while it writes a cache."""
+    return directory.with_name(f".{directory.name.removesuffix(INCOMPLETE)}.lock")
 
 
 def raw_lock(path: Path) -> Path:
@@ -165,6 +173,7 @@ def _shards(directory: Path) -> ShardsItem:
         busy=is_held(shards_lock(directory)),
         source_digest=sources[0] if sources else None,
         leftovers=tuple(_item(path) for path in sorted(directory.glob(f"*/{VERSION}.*"))),
+        caches=tuple(_item(path) for folder in sorted(directory.glob(f"*/{CACHES}")) for path in _folders(folder)),
     )
 
 

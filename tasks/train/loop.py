@@ -43,6 +43,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
 
+    progress("note", line=setup.feed.plan.line())
+
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = make_run_steps(
         setup.strategy,

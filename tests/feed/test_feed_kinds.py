@@ -36,7 +36,7 @@ def test_parsed_features_are_those_that_were_stored(shards):
         assert np.array_equal(parsed[name].numpy(), np.array(stored, object if feature.dtype == "string" else None))
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.parametrize("cache", ["decoded", "memory", "disk", "none"])
 @pytest.mark.parametrize("replicas", [1, 3])
 @TEXTS
 def test_every_input_is_preprocessed_in_the_order_of_the_feed(shards, cache, replicas, text):
@@ -61,7 +61,7 @@ def test_one_pass_shows_a_small_split_once(shards):
     assert np.array_equal(found, expected(shards, ids)["photo"])
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.parametrize("cache", ["decoded", "memory", "disk", "none"])
 @TEXTS
 def test_nothing_in_the_feed_has_a_state_that_would_forbid_prefetching(shards, cache, text):
     config = CONFIG.model_copy(update={"cache": cache, "text": text})
@@ -72,9 +72,3 @@ def test_nothing_in_the_feed_has_a_state_that_would_forbid_prefetching(shards, c
         stateful = {node.op for node in nodes if op_def_registry.get(node.op).is_stateful}
         # Those of the list in TensorFlow's make_deterministic.cc, which leaves a pipeline of them parallel.
         assert stateful <= {"RangeDataset", "TensorSliceDataset", "TFRecordDatasetV2", "Assert", "_Retval"}
-
-
-def test_cached_strings_count_as_much_as_the_shards(shards):
-    feed = Feed(shards.directory, shards.manifest(), "test", CONFIG, seed=0, num_replicas=1)
-    numbers = 4 + 12 + 8 + 8 + 8 + 8 + 8 + 8  # pixels, vector, weight, count, two marks, label, id
-    assert feed.cached_bytes == 7 * (numbers + 3 * 24) + shards.manifest().splits["test"].shards[0].size_bytes

@@ -36,7 +36,7 @@ def stored_ids(digits, split="train"):
     return valid_ids(feed.one_pass().as_numpy_iterator())
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.parametrize("cache", ["decoded", "memory", "none"])
 def test_every_epoch_shows_each_example_once_in_the_order_of_the_oracle(digits, cache):
     feed = make_feed(digits, cache=cache)
     stored = stored_ids(digits)
@@ -135,7 +135,8 @@ def test_the_shuffle_mixes_nearly_as_well_as_a_full_one(digits):
             {"global_batch_size": 2000, "last_batch": "drop"},
             "feed.global_batch_size=2000: the train split has only 1437",
         ),
-        ({"memory_limit": "10 KB"}, "over feed.memory_limit=10 KB; use at most"),
+        ({"memory_limit": "100 KB"}, "over feed.memory_limit=100 KB; use at most feed.window="),
+        ({"memory_limit": "100 KB", "cache": "decoded"}, "feed.cache=decoded: its"),
     ],
 )
 def test_a_feed_that_cannot_be_is_refused_with_the_numbers(digits, settings, message):

@@ -323,3 +323,20 @@ def test_a_plan_is_sorted_and_says_sizes_and_reasons(place):
     assert raw.size_bytes == 1002 + raw.path.stat().st_size
     assert raw.reason == "no shards that stay were made from it"
     assert checkpoint.reason == "not the best of a finished run"
+
+
+def test_a_cache_stays_as_long_as_an_unfinished_run_may_read_it(place):
+    caches = place.workspace / "data" / place.data_digest / "digits" / "cache"
+    place.whole(caches / "0123")
+    (caches / "4567.incomplete").mkdir()
+    going_on = place.run(finished=False, model=False)
+    assert [path for path in place.plan() if "cache" in path] == []
+    shutil.rmtree(place.workspace / "runs" / going_on)
+    place.run()
+    relative = caches.relative_to(place.workspace)
+    found = {path: kind for path, kind in place.plan().items() if "cache" in path}
+    assert found == {f"{relative}/0123": "cache", f"{relative}/4567.incomplete": "cache"}
+    with held(caches / ".4567.lock"):
+        carry_out(place.workspace, NONE, plan(place.workspace, NONE))
+    assert [path.name for path in caches.iterdir() if path.is_dir()] == ["4567.incomplete"]
+    assert is_whole(caches.parent / "1.0.0")

@@ -43,19 +43,27 @@ def test_more_replicas_than_gpus_are_a_problem(found):
     assert "only 2 GPUs are visible" in replicas.found
 
 
-def test_memory_plan_comes_from_the_manifest(found, digits):
-    [split_bytes] = {sum(shard.record_bytes for shard in digits.shards.manifest().splits["train"].shards)}
+def test_memory_plan_is_that_of_the_feed(found):
     plan = found()["memory plan"]
     assert plan.status == "ok"
-    assert plan.found.startswith(
-        f"train: 1437 examples of {split_bytes / 1437 / 1e3:.1f} KB; window 0.00 GB, all of it"
-    )
-    assert "read again each epoch" in found("feed.cache=none")["memory plan"].found
-    assert found("feed.memory_limit=1 KB")["memory plan"].status == "problem"
-    tight = found(limit_bytes=split_bytes)["memory plan"]
-    assert (tight.status, tight.fix) == ("warning", "a smaller feed.window")
-    tight = found("feed.window=200", "feed.block=8", limit_bytes=split_bytes)["memory plan"]
-    assert (tight.status, tight.fix) == ("warning", "feed.cache=none")
+    decoded = 1437 * (64 + 16)  # an image of 8 x 8, its label and its id
+    assert plan.found.startswith(f"feed: cache decoded: {decoded / 1e3:.1f} KB are within half of feed.memory_limit; ")
+    assert "cache none, as asked for" in found("feed.cache=none")["memory plan"].found
+
+
+def test_memory_plan_that_needs_more_than_its_limit_is_a_problem(found):
+    plan = found("feed.memory_limit=500 KB", "feed.cache=none", "feed.prefetch_batches=1")["memory plan"]
+    assert plan.status == "problem"
+    assert plan.found.endswith(" KB of memory are needed, over feed.memory_limit=500 KB")
+    assert plan.fix.startswith("use at most feed.window=")
+
+
+def test_memory_plan_that_leaves_others_too_little_gets_a_warning(found):
+    tight = found("feed.cache=decoded", limit_bytes=200_000)["memory plan"]
+    assert (tight.status, tight.fix) == ("warning", "feed.cache=auto")
+    tight = found(limit_bytes=200_000)["memory plan"]
+    assert (tight.status, tight.fix) == ("warning", "a smaller feed.window or feed.global_batch_size")
+    assert "cache none: " in tight.found
 
 
 def test_memory_plan_waits_for_shards_of_this_very_config(found, digits, tmp_path):
@@ -64,6 +72,6 @@ def test_memory_plan_waits_for_shards_of_this_very_config(found, digits, tmp_pat
     damaged = tmp_path / manifest.relative_to(digits.workspace)
     damaged.parent.mkdir(parents=True)
     shutil.copyfile(manifest, damaged)
-    assert "examples of" in found(workspace=tmp_path)["memory plan"].found
+    assert "cache decoded" in found(workspace=tmp_path)["memory plan"].found
     damaged.write_text("{")
     assert found(workspace=tmp_path)["memory plan"].found.startswith("not known")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.host.memory import memory_limit_bytes
+from tasks.memory import memory_limit_bytes
 
 GIB = 2**30
 

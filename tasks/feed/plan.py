@@ -1,0 +1,190 @@
+"""FeedPlan: how a feed does its work on this host, chosen from sizes and limits; it never changes what is fed."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from tasks.config import FeedConfig
+from tasks.errors import ConfigError
+from tasks.feed.host_facts import HostFacts
+from tasks.feed.signature import PARALLEL_IMAGES, channels, decoded_signature, feature_names, num_bytes, stored_shape
+from tasks.prepare.manifest import ShardManifest
+
+Cache = Literal["decoded", "memory", "disk", "none"]
+
+CACHES = "cache"  # folder of the caches on disk, beside the folder of the shards
+PREFETCH_BATCHES = 4  # enough to level out a slow batch; more was not shown to help
+HELD_BATCHES = 2  # besides: one that is padded and cut, and one that was just taken
+WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and what is left of the last one (measured)
+ROW_BYTES = 8  # of an example in a window of rows, which is all that a cache needs
+FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
+FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
+RECORD_BYTES = 56  # of a record in memory, besides its content: Python's bytes, and where they are
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    """The choices for one feed, what each of its parts takes of memory, and why."""
+
+    cache: Cache
+    """Where the split is kept: as a model sees it in memory (decoded) or on disk, as it is stored (memory), nowhere."""
+    prefetch_batches: int
+    """Global batches that are made ahead."""
+    parallel_calls: int
+    """Global batches that are decoded at once."""
+    cache_bytes: int
+    """Of the split as it is kept, on disk or in memory; 0 without a cache."""
+    memory_bytes: int
+    """What cache, window and batches take of memory at most."""
+    reasons: tuple[str, ...]
+    """Why, a short sentence for each choice."""
+
+    def line(self) -> str:
+        """Returns the whole plan in one line."""
+        return f"feed: {'; '.join(self.reasons)}; {_size(self.memory_bytes)} of memory at most"
+
+
+def plan_feed(
+    manifest: ShardManifest, split: str, config: FeedConfig, host: HostFacts, *, evaluation: bool = False
+) -> FeedPlan:
+    """Returns how to feed a split; `evaluation`: each example once and in order, so that decoding ahead gains nothing.
+
+    What the config sets by hand is taken. Raises ConfigError if the feed of a training would then need more than
+    `feed.memory_limit`; an evaluation's goes without the cache that does not fit.
+    """
+    sizes = _Sizes.of(manifest, split, config, evaluation=evaluation)
+    cache, cache_reason = _choose_cache(sizes, config, host, evaluation=evaluation)
+    kept = {"decoded": sizes.decoded, "disk": sizes.decoded, "memory": sizes.stored, "none": 0}[cache]
+    # A cache hands over rows by their number, so that a window holds no more than those.
+    held = (0 if cache == "disk" else kept) + (sizes.window if cache == "none" else sizes.window_rows)
+    left = config.memory_limit.size_bytes - held
+    calls, calls_reason = _choose_calls(sizes, config, host, cache, left // 2)
+    ahead, ahead_reason = _choose_prefetch(sizes, config, left - calls * sizes.work)
+    filling = 0 if cache == "none" else FILL_BATCH_BYTES * FILL_COPIES * host.num_cores
+    memory_bytes = held + max(filling, calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch)
+    if memory_bytes > config.memory_limit.size_bytes and not evaluation:
+        raise ConfigError(_too_much(sizes, config, cache, kept, memory_bytes))
+    return FeedPlan(cache, ahead, calls, kept, memory_bytes, (cache_reason, calls_reason, ahead_reason))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """In bytes, if not said otherwise."""
+
+    num_examples: int
+    example: int
+    """Of one, as it lies in the shards."""
+    stored: int
+    """Of the split in memory as it is stored."""
+    decoded: int
+    """Of the split as a model sees it, with label and id."""
+    batch: int
+    """Of a global batch as a model sees it."""
+    work: int
+    """Of a global batch while it is decoded: what goes in, what comes out, and the images in between at full size."""
+    window: int
+    """Of windows of examples as they lie in the shards, at most."""
+    window_rows: int
+    """Of windows of row numbers."""
+    has_images: bool
+
+    @classmethod
+    def of(cls, manifest: ShardManifest, split: str, config: FeedConfig, *, evaluation: bool) -> "_Sizes":
+        count = manifest.splits[split].num_examples
+        example = math.ceil(sum(shard.record_bytes for shard in manifest.splits[split].shards) / count)
+        keys = (manifest.target, manifest.id)
+        key_bytes = num_bytes((stored_shape(manifest.features[key]), manifest.features[key].dtype) for key in keys)
+        decoded = num_bytes(decoded_signature(manifest, config).values()) + key_bytes
+        window = min(config.block if evaluation else config.window, count) * WINDOW_COPIES
+        return cls(
+            num_examples=count,
+            example=example,
+            stored=count * (example + RECORD_BYTES),
+            decoded=count * decoded,
+            batch=config.global_batch_size * decoded,
+            work=config.global_batch_size * (example + decoded) + _image_bytes(manifest, config),
+            window=window * example,
+            window_rows=window * ROW_BYTES,
+            has_images=any(manifest.features[name].kind == "image" for name in feature_names(manifest)),
+        )
+
+
+def _image_bytes(manifest: ShardManifest, config: FeedConfig) -> int:
+    """Returns the mean size in bytes of the images of a batch that are being decoded at the same time."""
+    sizes = 0.0
+    for name in manifest.inputs:
+        height, width = (manifest.statistics.get(f"{name}.{side}") for side in ("height", "width"))
+        if manifest.features[name].kind == "image" and height is not None and width is not None:
+            sizes += (height.mean or 0) * (width.mean or 0) * channels(manifest.features[name])
+    return math.ceil(sizes) * min(PARALLEL_IMAGES, config.global_batch_size)
+
+
+def _choose_cache(sizes: _Sizes, config: FeedConfig, host: HostFacts, *, evaluation: bool) -> tuple[Cache, str]:
+    room = min(config.memory_limit.size_bytes, host.memory_bytes) // 2
+    by_hand = config.cache
+    if by_hand != "auto":
+        size = {"decoded": sizes.decoded, "memory": sizes.stored}.get(by_hand, 0)
+        if evaluation and size > room:
+            return "none", f"cache none, because {by_hand} of {_size(size)} is over the {_size(room)} for a cache"
+        return by_hand, f"cache {by_hand}, as asked for"
+    limit = f"half of {'feed.memory_limit' if room * 2 >= config.memory_limit.size_bytes - 1 else 'the memory here'}"
+    if sizes.decoded <= room and not evaluation:
+        return "decoded", f"cache decoded: {_size(sizes.decoded)} are within {limit}"
+    page_cache = min(host.memory_bytes, host.free_disk_bytes) // 2
+    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and not evaluation:
+        return "disk", (
+            f"cache disk: {_size(sizes.decoded)} decoded are over {limit}, but within half of the local disk's free "
+            "room and of the memory that can hold its pages"
+        )
+    if sizes.stored <= room:
+        what = "one pass gains nothing from decoding ahead" if evaluation else f"{_size(sizes.decoded)} decoded are not"
+        return "memory", f"cache memory: {_size(sizes.stored)} as stored are within {limit}, {what}"
+    return "none", f"cache none: {_size(min(sizes.stored, sizes.decoded))} are over {limit}"
+
+
+def _choose_calls(sizes: _Sizes, config: FeedConfig, host: HostFacts, cache: Cache, room: int) -> tuple[int, str]:
+    if config.parallel_calls != "auto":
+        return config.parallel_calls, f"{config.parallel_calls} batches decoded at once, as asked for"
+    if cache in ("decoded", "disk"):  # to copy rows on more than one thread costs half as much again, and gains little
+        return 1, "1 batch at once: its rows are only copied"
+    fitting = max(1, room // sizes.work)
+    if fitting < host.num_cores:
+        return (
+            fitting,
+            f"{fitting} batches decoded at once: more of {_size(sizes.work)} would be over feed.memory_limit",
+        )
+    return host.num_cores, f"{host.num_cores} batches decoded at once: one a core"
+
+
+def _choose_prefetch(sizes: _Sizes, config: FeedConfig, room: int) -> tuple[int, str]:
+    if config.prefetch_batches != "auto":
+        return config.prefetch_batches, f"{config.prefetch_batches} batches ahead, as asked for"
+    fitting = max(1, room // sizes.batch - HELD_BATCHES)
+    if fitting < PREFETCH_BATCHES:
+        return fitting, f"{fitting} batches ahead: more of {_size(sizes.batch)} would be over feed.memory_limit"
+    return PREFETCH_BATCHES, f"{PREFETCH_BATCHES} batches ahead: enough to level out a slow step of the feed"
+
+
+def _too_much(sizes: _Sizes, config: FeedConfig, cache: Cache, kept: int, needed: int) -> str:
+    limit = config.memory_limit
+    over = f"{_size(needed)} of memory are needed, over feed.memory_limit={limit}"
+    if cache in ("decoded", "memory"):
+        return (
+            f"feed.cache={cache}: its {_size(kept)} with window and batches: {over}; take feed.cache=auto or raise it"
+        )
+    batches = needed - (sizes.window if cache == "none" else sizes.window_rows)
+    example = (sizes.example if cache == "none" else ROW_BYTES) * WINDOW_COPIES
+    fits = (limit.size_bytes - batches) // example
+    fix = f"use at most feed.window={fits}" if fits > 0 else "use at most a smaller feed.global_batch_size"
+    return (
+        f"feed.window={config.window} examples of {sizes.example / 1e3:.1f} KB and batches of "
+        f"{config.global_batch_size}: {over}; {fix}, or raise the limit"
+    )
+
+
+def _size(num_bytes: int) -> str:
+    """Returns a size as people write it: 12 B, 1.4 KB, 2.1 GB."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.1f} {unit}"
+    return f"{num_bytes} B"
