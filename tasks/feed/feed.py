@@ -187,7 +187,7 @@ class Feed:
             return {}
         if self.plan.cache == "memory":
             return cache.records_in_memory(self._in_order(self._example_bytes), self.num_examples)
-        decoded = _map(self._in_order(num_bytes(columns.values())), self._decode, self._host.num_cores).prefetch(1)
+        decoded = _map(self._in_order(num_bytes(columns.values())), self._decode, self.plan.fill_calls).prefetch(1)
         if self.plan.cache == "decoded":
             return cache.rows_in_memory(decoded, columns, self.num_examples)
         rows = cache.rows_on_disk(self._cache_directory(columns), decoded, columns, self.num_examples)
