@@ -73,8 +73,8 @@ from tasks.optimization import ConstantSchedule, CosineSchedule
         ),
         (
             {"feed": {"prefetch_batches": 0}},
-            "feed.prefetch_batches=0: must be greater than or equal to 1 or auto (Global batches made ahead of the step "
-            "that takes them; auto: 4, or what fits into memory_limit); the default is auto",
+            "feed.prefetch_batches=0: must be greater than or equal to 1 or auto (Global batches made ahead of the "
+            "step that takes them; auto: 4, or what fits into memory_limit); the default is auto",
         ),
         (
             {"data": {"shard_size": "lots"}},

@@ -7,7 +7,15 @@ from typing import Literal
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.host_facts import HostFacts
-from tasks.feed.signature import PARALLEL_IMAGES, channels, decoded_signature, feature_names, num_bytes, stored_shape
+from tasks.feed.signature import (
+    PARALLEL_IMAGES,
+    channels,
+    decoded_signature,
+    decodes_windows,
+    feature_names,
+    num_bytes,
+    stored_shape,
+)
 from tasks.prepare.manifest import ShardManifest
 
 Cache = Literal["decoded", "memory", "disk", "none"]
@@ -19,6 +27,7 @@ WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and wh
 ROW_BYTES = 8  # of an example in a window of rows, which is all that a cache needs
 FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
 FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
+_FILL_BYTES = FILL_BATCH_BYTES * FILL_COPIES
 RECORD_BYTES = 56  # of a record in memory, besides its content: Python's bytes, and where they are
 
 
@@ -32,6 +41,8 @@ class FeedPlan:
     """Global batches that are made ahead."""
     parallel_calls: int
     """Global batches that are decoded at once."""
+    fill_calls: int
+    """Small batches that are decoded at once to fill a cache."""
     cache_bytes: int
     """Of the split as it is kept, on disk or in memory; 0 without a cache."""
     memory_bytes: int
@@ -53,18 +64,21 @@ def plan_feed(
     `feed.memory_limit`; an evaluation's goes without the cache that does not fit.
     """
     sizes = _Sizes.of(manifest, split, config, evaluation=evaluation)
-    cache, cache_reason = _choose_cache(sizes, config, host, evaluation=evaluation)
+    fill_calls = max(1, min(host.num_cores, config.memory_limit.size_bytes // 8 // _FILL_BYTES))
+    filling = fill_calls * _FILL_BYTES
+    cache, cache_reason = _choose_cache(sizes, config, host, filling, evaluation=evaluation)
     kept = {"decoded": sizes.decoded, "disk": sizes.decoded, "memory": sizes.stored, "none": 0}[cache]
     # A cache hands over rows by their number, so that a window holds no more than those.
     held = (0 if cache == "disk" else kept) + (sizes.window if cache == "none" else sizes.window_rows)
     left = config.memory_limit.size_bytes - held
     calls, calls_reason = _choose_calls(sizes, config, host, cache, left // 2)
     ahead, ahead_reason = _choose_prefetch(sizes, config, left - calls * sizes.work)
-    filling = 0 if cache == "none" else FILL_BATCH_BYTES * FILL_COPIES * host.num_cores
-    memory_bytes = held + max(filling, calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch)
+    memory_bytes = held + max(
+        0 if cache == "none" else filling, calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch
+    )
     if memory_bytes > config.memory_limit.size_bytes and not evaluation:
         raise ConfigError(_too_much(sizes, config, cache, kept, memory_bytes))
-    return FeedPlan(cache, ahead, calls, kept, memory_bytes, (cache_reason, calls_reason, ahead_reason))
+    return FeedPlan(cache, ahead, calls, fill_calls, kept, memory_bytes, (cache_reason, calls_reason, ahead_reason))
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,8 @@ class _Sizes:
     window_rows: int
     """Of windows of row numbers."""
     has_images: bool
+    decodes_windows: bool
+    """Whether of an image other pixels are decoded in every epoch."""
 
     @classmethod
     def of(cls, manifest: ShardManifest, split: str, config: FeedConfig, *, evaluation: bool) -> "_Sizes":
@@ -106,6 +122,7 @@ class _Sizes:
             window=window * example,
             window_rows=window * ROW_BYTES,
             has_images=any(manifest.features[name].kind == "image" for name in feature_names(manifest)),
+            decodes_windows=decodes_windows(manifest, config),
         )
 
 
@@ -119,33 +136,55 @@ def _image_bytes(manifest: ShardManifest, config: FeedConfig) -> int:
     return math.ceil(sizes) * min(PARALLEL_IMAGES, config.global_batch_size)
 
 
-def _choose_cache(sizes: _Sizes, config: FeedConfig, host: HostFacts, *, evaluation: bool) -> tuple[Cache, str]:
+def _choose_cache(
+    sizes: _Sizes, config: FeedConfig, host: HostFacts, filling: int, *, evaluation: bool
+) -> tuple[Cache, str]:
     room = min(config.memory_limit.size_bytes, host.memory_bytes) // 2
-    by_hand = config.cache
-    if by_hand != "auto":
-        size = {"decoded": sizes.decoded, "memory": sizes.stored}.get(by_hand, 0)
-        if evaluation and size > room:
-            return "none", f"cache none, because {by_hand} of {_size(size)} is over the {_size(room)} for a cache"
-        return by_hand, f"cache {by_hand}, as asked for"
+    if config.cache != "auto" or config.service is not None:
+        return _asked_for(config, sizes, room if evaluation else None)
+    if filling > room:
+        return "none", f"cache none: to fill one takes {_size(filling)}, over the {_size(room)} for a cache"
     limit = f"half of {'feed.memory_limit' if room * 2 >= config.memory_limit.size_bytes - 1 else 'the memory here'}"
-    if sizes.decoded <= room and not evaluation:
+    decodes_once = not (evaluation or sizes.decodes_windows)
+    if sizes.decoded <= room and decodes_once:
         return "decoded", f"cache decoded: {_size(sizes.decoded)} are within {limit}"
     page_cache = min(host.memory_bytes, host.free_disk_bytes) // 2
-    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and not evaluation:
+    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and decodes_once:
         return "disk", (
             f"cache disk: {_size(sizes.decoded)} decoded are over {limit}, but within half of the local disk's free "
             "room and of the memory that can hold its pages"
         )
     if sizes.stored <= room:
-        what = "one pass gains nothing from decoding ahead" if evaluation else f"{_size(sizes.decoded)} decoded are not"
+        what = f"{_size(sizes.decoded)} decoded are not"
+        if not decodes_once:
+            what = "one pass gains nothing from decoding ahead" if evaluation else "every epoch decodes other windows"
         return "memory", f"cache memory: {_size(sizes.stored)} as stored are within {limit}, {what}"
     return "none", f"cache none: {_size(min(sizes.stored, sizes.decoded))} are over {limit}"
+
+
+def _asked_for(config: FeedConfig, sizes: _Sizes, room: int | None) -> tuple[Cache, str]:
+    """Returns a cache that is set by hand; none, if there is a `room` that it does not fit into."""
+    if config.service is not None or config.cache == "auto":
+        return "none", "cache none: the hosts of feed.service read the shards"
+    cache: Cache = config.cache
+    if sizes.decodes_windows and cache in ("decoded", "disk"):
+        raise ConfigError(
+            f"feed.cache={cache}: keeps what was decoded, and feed.augment begins with random_resized_crop, which "
+            "decodes another window of each image in every epoch; take feed.cache=memory, or auto"
+        )
+    size = {"decoded": sizes.decoded, "memory": sizes.stored}.get(cache, 0)
+    if room is not None and size > room:
+        return "none", f"cache none, because {cache} of {_size(size)} is over the {_size(room)} for a cache"
+    return cache, f"cache {cache}, as asked for"
 
 
 def _choose_calls(sizes: _Sizes, config: FeedConfig, host: HostFacts, cache: Cache, room: int) -> tuple[int, str]:
     if config.parallel_calls != "auto":
         return config.parallel_calls, f"{config.parallel_calls} batches decoded at once, as asked for"
-    if cache in ("decoded", "disk"):  # to copy rows on more than one thread costs half as much again, and gains little
+    if (
+        cache in ("decoded", "disk") and not config.augment
+        # To copy rows on more than one thread costs half as much again, and gains little.
+    ):
         return 1, "1 batch at once: its rows are only copied"
     fitting = max(1, room // sizes.work)
     if fitting < host.num_cores:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.augmentation import RandAugment
-from tasks.feed.preprocess import PARALLEL_IMAGES
+from tasks.feed.signature import PARALLEL_IMAGES
 from tasks.feed.transforms import below, blend, grey, like, mean_grey
 
 Operation = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]

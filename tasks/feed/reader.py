@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -42,7 +42,7 @@ _AFTER_DECODING = frozenset(
 
 logger = logging.getLogger("millstream")
 
-Examples = tf.Tensor
+Examples: TypeAlias = tf.Tensor
 """What stands for examples until they are decoded, [n]: their records (string), or their rows in the split (int64)."""
 Features = dict[str, tf.Tensor]
 """By name: the inputs of `Preprocess`, label and id, [n, ...]."""
@@ -91,7 +91,7 @@ class Reader:
             self._records = cache.records_in_memory(self._in_order(self._example_bytes), self._num_examples)
         elif self.plan.cache != "none":
             decoded = map_parallel(
-                self._in_order(num_bytes(columns.values())), self._decode_records, self._host.num_cores
+                self._in_order(num_bytes(columns.values())), self._decode_records, self.plan.fill_calls
             ).prefetch(1)
             if self.plan.cache == "decoded":
                 self._rows = cache.rows_in_memory(decoded, columns, self._num_examples)

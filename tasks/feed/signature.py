@@ -84,7 +84,8 @@ def clip_limits(manifest: ShardManifest, config: FeedConfig, name: str) -> tuple
     low, high = (quantiles.get(f"{share:g}") for share in shares)
     if low is None or high is None:
         raise ConfigError(
-            f"feed.clip_quantiles={list(shares)}: the shards hold the quantiles {', '.join(quantiles)}; take two of these"
+            f"feed.clip_quantiles={list(shares)}: the shards hold the quantiles {', '.join(quantiles)}; take two "
+            "of these"
         )
     return low, high
 

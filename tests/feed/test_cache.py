@@ -13,6 +13,7 @@ from tasks.errors import DataError, WorkerLost
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.files import COMPLETED, damages
 from tasks.prepare.manifest import ShardManifest, Shards
+from tasks.texts import BytesText
 from tests.every_kind import write_every_kind
 
 CONFIG = FeedConfig(
@@ -111,7 +112,7 @@ def test_a_cache_is_taken_again_whatever_does_not_change_its_rows(shards):
     assert age(shards) == before
 
 
-@pytest.mark.parametrize("settings", [{"image_size": (5, 5)}, {"text_bytes": 7}])
+@pytest.mark.parametrize("settings", [{"image_size": (5, 5)}, {"text": {"kind": "bytes", "length": 7}}])
 def test_a_cache_of_other_settings_is_not_taken(shards, settings):
     read(shards, 1)
     shown = read(shards, **settings)
@@ -142,11 +143,11 @@ def test_a_cache_is_not_taken_once_the_data_changed(shards, tmp_path):  # tensor
 
 def test_a_writer_that_is_killed_leaves_nothing_that_is_trusted_and_the_next_one_finishes(shards, in_worker):
     with pytest.raises(WorkerLost):
-        in_worker("die_while_writing", text_bytes=5000)
+        in_worker("die_while_writing", text={"kind": "bytes", "length": 5000})
     [half] = caches(shards)
     assert half.name.endswith(".incomplete")
     assert (half / "comment.npy").stat().st_size > 99 * 5000
-    found = in_worker("first_batch", text_bytes=5000)
+    found = in_worker("first_batch", text={"kind": "bytes", "length": 5000})
     assert found == {"ids": read(shards, 1, cache="none").ids(), "cache": "disk"}
     [whole] = caches(shards)
     assert list(damages(whole)) == []

@@ -77,6 +77,7 @@ def feed_config(**settings: object) -> FeedConfig:
         (images(40_000), {}, replace(HOST, free_disk_bytes=2 * GB), ("memory", 40_000 * 20_056), "802.2 MB as stored"),
         (images(60_000), {}, replace(HOST, medium="network"), ("none", 0), "1.2 GB are over half of feed.memory_limit"),
         (images(2_000_000), {}, HOST, ("none", 0), "40.1 GB are over half of feed.memory_limit"),  # of 32 GB of pages
+        (tensors(10), {"memory_limit": "5 MB"}, HOST, ("none", 0), "to fill one takes 3.0 MB, over the 2.5 MB"),
         (tensors(10), {"cache": "none"}, HOST, ("none", 0), "as asked for"),
         (tensors(10), {"cache": "memory"}, HOST, ("memory", 10 * 1156), "as asked for"),
         (tensors(10**7), {"cache": "disk"}, HOST, ("disk", 10 * GB), "as asked for"),
