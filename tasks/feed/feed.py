@@ -59,6 +59,11 @@ class Feed:
         )
 
     @property
+    def cached(self) -> bool:
+        """Whether the split stays in memory."""
+        return self._cached
+
+    @property
     def cached_bytes(self) -> int:
         """Size in bytes of the split in the cache: its features as they are stored, so that images stay encoded."""
         features = [self._manifest.features[name] for name in self._names]
