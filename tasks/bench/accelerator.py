@@ -1,7 +1,12 @@
 """Accelerator: a stand-in that takes batches at a given rate; and the wait for a feed's first batch."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from tasks.bench.case import Case
 from tasks.bench.pipelines import feed_of
@@ -13,20 +18,16 @@ def stall_share(file: Path, *, examples_per_second: float, seconds: float) -> fl
     """Returns the share of the time (0..1) in which an accelerator that takes so many examples a second had none.
 
     It sleeps for as long as a step would last, so that every core is left to the feed, and is measured for about
-    `seconds`.
+    `seconds`. As in a training, what it takes to fetch a batch that is ready is no wait.
     """
     case = Case.read(file)
-    batches = iter(feed_of(case, cache="none").training(0))
     step_seconds = case.feed.global_batch_size / examples_per_second
-    waited, begun = 0.0, time.perf_counter()
-    for step in range(WARMUP_STEPS + max(1, round(seconds / step_seconds))):
-        if step == WARMUP_STEPS:
-            waited, begun = 0.0, time.perf_counter()
-        asked = time.perf_counter()
-        next(batches)
-        waited += time.perf_counter() - asked
-        time.sleep(step_seconds)
-    return waited / (time.perf_counter() - begun)
+    num_steps = max(1, round(seconds / step_seconds))
+    batches = feed_of(case, cache="none").training(0)
+    ready = tf.data.Dataset.from_tensors(next(iter(batches))).repeat().prefetch(case.feed.prefetch_batches)
+    ready_wait = np.median(_wait_seconds(iter(ready), WARMUP_STEPS, step_seconds))
+    waits = _wait_seconds(iter(batches), num_steps, step_seconds)
+    return float(np.maximum(waits - ready_wait, 0).sum() / (waits.sum() + num_steps * step_seconds))
 
 
 def first_batch_seconds(file: Path, *, epoch_share: float) -> float:
@@ -36,3 +37,14 @@ def first_batch_seconds(file: Path, *, epoch_share: float) -> float:
     feed = feed_of(case, cache="none")
     next(iter(feed.training(int(feed.steps_per_epoch * epoch_share))))
     return time.perf_counter() - begun
+
+
+def _wait_seconds(batches: Iterator[Any], num_steps: int, step_seconds: float) -> np.ndarray:
+    """Returns [num_steps] float64, how long it took to get the batch of each step after the first few."""
+    waits = []
+    for _ in range(WARMUP_STEPS + num_steps):
+        asked = time.perf_counter()
+        next(batches)
+        waits.append(time.perf_counter() - asked)
+        time.sleep(step_seconds)
+    return np.array(waits[WARMUP_STEPS:])

@@ -112,8 +112,8 @@ def stage_rows(stages: Mapping[Stage, Sequence[float]], num_examples: int, *, na
 def ratios_by_rival(costs: Mapping[str, Sequence[Cost]]) -> dict[str, float]:
     """Returns each rival's CPU-seconds over ours; `naive` also over ours on resized shards."""
     if "naive" in costs:
-        naive = costs["naive"]
-        return {"naive": ratio(naive, costs[OURS]), "naive_resized": ratio(naive, costs["ours_resized"])}
+        ratios = {rival: ratio(costs[rival], costs[OURS]) for rival in ("naive", "naive_antialias")}
+        return ratios | {"naive_resized": ratio(costs["naive"], costs["ours_resized"])}
     ratios = {rival: ratio(costs[rival], costs[OURS]) for rival in RIVALS if rival in costs}
     if "ours_cached" in costs:
         ratios["cached_vs_synthetic"] = ratio(costs["synthetic"], costs["ours_cached"])
@@ -123,7 +123,7 @@ def ratios_by_rival(costs: Mapping[str, Sequence[Cost]]) -> dict[str, float]:
 def _sides(case: Case) -> list[str]:
     """Returns the sides that a case has, those of the stages included."""
     if case.resized is not None:
-        return [OURS, "naive", "ours_resized", *STAGES.values()]
+        return [OURS, "naive", "naive_antialias", "ours_resized", *STAGES.values()]
     rivals = [rival for rival in RIVALS if rival != "grain" or case.array_record is not None]
     fits = case.record_bytes <= case.feed.memory_limit.size_bytes / 2
     return [OURS, *rivals, *(["ours_cached"] if fits else []), "parse", "decode"]

@@ -17,7 +17,7 @@ from tasks.bench.report import Host, Row
 OURS = "ours"
 IDLE_CHECK_SECONDS = 0.02
 IDLE_LOAD = 0.1  # of a core: some threads look now and then for something to do
-MAX_IDLE_CHECKS = 50
+MAX_IDLE_CHECKS = 250
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 

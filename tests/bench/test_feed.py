@@ -36,11 +36,11 @@ def jpegs(tmp_path_factory):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_every_side_delivers_the_same_number_of_records_in_every_turn(small_records, side):
-    assert Case.read(small_records).num_examples == 256
-    assert [turn(side, small_records) for _ in range(3)] == [256, 256, 256]
+    assert Case.read(small_records).num_examples == 512
+    assert [turn(side, small_records) for _ in range(3)] == [512, 512, 512]
 
 
-@pytest.mark.parametrize("side", ["ours", "naive", "ours_resized", "raw_read", "parse", "decode"])
+@pytest.mark.parametrize("side", ["ours", "naive", "naive_antialias", "ours_resized", "raw_read", "parse", "decode"])
 def test_every_side_delivers_the_same_number_of_images_in_every_turn(jpegs, side):
     assert [turn(side, jpegs) for _ in range(2)] == [32, 32]
 
@@ -73,8 +73,9 @@ def test_ratios_are_the_cpu_seconds_of_the_rival_over_ours():
         "synthetic": (0.5 / 2 + 0.5 / 4) / 2,
         "cached_vs_synthetic": 0.5,
     }
-    images = {"ours": COSTS["ours"], "naive": COSTS["guide"], "ours_resized": COSTS["raw_read"]}
-    assert ratios_by_rival(images) == {"naive": 4, "naive_resized": 12}
+    naive = {"naive": COSTS["guide"], "naive_antialias": [Cost(4, 1), Cost(16, 1)]}
+    images = {"ours": COSTS["ours"], **naive, "ours_resized": COSTS["raw_read"]}
+    assert ratios_by_rival(images) == {"naive": 4, "naive_antialias": 3, "naive_resized": 12}
 
 
 def test_a_side_has_a_rate_and_cpu_seconds_but_a_stage_is_no_side():
@@ -104,7 +105,7 @@ def test_the_report_has_every_side_of_both_data_sets(tmp_path):
         f"stage {stage}" for stage in ("read", "parse", "decode", "batch", "whole")
     }
     assert {row.metric for row in report.rows} >= {"gpus_3kb", "gpus_jpeg", "first_batch_seconds_3kb"}
-    assert report.ratios.keys() == {*SIDES[1:6], "cached_vs_synthetic", "naive", "naive_resized"}
+    assert report.ratios.keys() == {*SIDES[1:6], "cached_vs_synthetic", "naive", "naive_antialias", "naive_resized"}
     assert all(ratio > 0 for ratio in report.ratios.values())
     assert [sentence.partition(":")[0] for sentence in report.advice] == ["3kb", "jpeg"]
     assert json.loads(report.model_dump_json()).keys() == {"rows", "ratios", "host", "advice"}
