@@ -14,7 +14,7 @@ from tasks.config import Config
 from tasks.feed.advice import Stage, advise_on_stages, feed_facts
 
 RIVALS = ("guide", "tfds", "grain", "raw_read", "synthetic")
-STAGES: dict[Stage, str] = {"read": "raw_read", "parse": "parse", "decode": "decode"}  # and the side of each
+STAGE_SIDES = ("raw_read", "synthetic", "parse", "decode")  # of which the stages are made
 ACCELERATOR_RATES = (2_400, 10_000, 20_000)  # examples/s
 LARGEST_LOAD = 0.8  # of what the feed gives: an accelerator that takes more has to wait
 ACCELERATOR_SECONDS = 5.0
@@ -88,13 +88,20 @@ def side_rows(costs: Mapping[str, Sequence[Cost]], num_examples: int, *, name: s
 
 
 def stage_seconds(costs: Mapping[str, Sequence[Cost]]) -> dict[Stage, list[float]]:
-    """Returns the CPU-seconds of each stage, one a round; `batch` is what is left of the whole, at least 0."""
-    stages: dict[Stage, list[float]] = {}
-    for stage, side in STAGES.items():
-        stages[stage] = [cost.cpu_seconds for cost in costs[side]]
-    whole = [cost.cpu_seconds for cost in costs[OURS]]
-    stages["batch"] = [max(0.0, total - sum(parts)) for total, *parts in zip(whole, *stages.values(), strict=True)]
-    return stages
+    """Returns the CPU-seconds of each stage, one a round; `batch` is what is left of the whole, at least 0.
+
+    What it takes to fetch a ready batch is taken off stages that were measured on one.
+    """
+
+    def seconds(side: str) -> list[float]:
+        return [cost.cpu_seconds for cost in costs[side]]
+
+    def less(whole: list[float], *parts: list[float]) -> list[float]:
+        return [max(0.0, total - sum(taken)) for total, *taken in zip(whole, *parts, strict=True)]
+
+    ready = seconds("synthetic")
+    read, parse, decode = seconds("raw_read"), less(seconds("parse"), ready), less(seconds("decode"), ready)
+    return {"read": read, "parse": parse, "decode": decode, "batch": less(seconds(OURS), read, parse, decode)}
 
 
 def stage_rows(stages: Mapping[Stage, Sequence[float]], num_examples: int, *, name: str, cores: int) -> list[Row]:
@@ -123,7 +130,7 @@ def ratios_by_rival(costs: Mapping[str, Sequence[Cost]]) -> dict[str, float]:
 def _sides(case: Case) -> list[str]:
     """Returns the sides that a case has, those of the stages included."""
     if case.resized is not None:
-        return [OURS, "naive", "naive_antialias", "ours_resized", *STAGES.values()]
+        return [OURS, "naive", "naive_antialias", "ours_resized", *STAGE_SIDES]
     rivals = [rival for rival in RIVALS if rival != "grain" or case.array_record is not None]
     fits = case.record_bytes <= case.feed.memory_limit.size_bytes / 2
     return [OURS, *rivals, *(["ours_cached"] if fits else []), "parse", "decode"]

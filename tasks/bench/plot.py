@@ -1,4 +1,4 @@
-"""Plot: the examples that each side of the feed bench delivers in a CPU-second, and what its stages cost."""
+"""Plot: the examples that each side of the feed bench delivers in a second, and what the stages of ours cost."""
 
 from pathlib import Path
 from typing import Any
