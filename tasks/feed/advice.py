@@ -85,13 +85,13 @@ def _remedy(stage: Stage, facts: FeedFacts) -> str:
             return _remedy_of_decoding(facts)
         case "read" if facts.compressed:
             return "write the shards without compression (data.compression=none)"
-        case "read" | "parse" if not facts.cached:
+        case "read" | "parse" | "batch" if not facts.cached:  # picking rows spares the copies of mixing too
             size = f"{facts.size_bytes / 1e9:.1f} GB" if facts.size_bytes >= 1e8 else f"{facts.size_bytes / 1e6:.1f} MB"
             return f"keep the split in memory (feed.cache=memory, about {size}), or add cores"
         case "batch":
             return (
-                "the steps are short beside the handing over of a batch, so take a larger feed.global_batch_size, "
-                "or leave more cores to the feed"
+                "handing a batch over takes long beside a step, so take a larger feed.global_batch_size, which is "
+                "another training, or leave more cores to the feed"
             )
         case _:
             return "add cores"

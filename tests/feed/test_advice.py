@@ -47,9 +47,9 @@ PHOTOS = replace(PLAIN, images=True, large=True, short_side=224)
         ),
         (
             replace(PLAIN, cached=True, cores=2),
-            "20% of the step time is a wait for input, most likely for the stage batch on 2 cores: the steps are short "
-            "beside the handing over of a batch, so take a larger feed.global_batch_size, or leave more cores to the "
-            "feed",
+            "20% of the step time is a wait for input, most likely for the stage batch on 2 cores: handing a batch "
+            "over takes long beside a step, so take a larger feed.global_batch_size, which is another training, or leave "
+            "more cores to the feed",
         ),
     ],
 )
@@ -66,6 +66,10 @@ def test_a_bench_is_told_the_stage_that_takes_most():
     seconds = {"read": 1.0, "parse": 6.0, "decode": 2.0, "batch": 1.0}
     assert advise_on_stages(seconds, replace(PLAIN, size_bytes=4_200_000)) == (
         "parse takes 60% of the feed's CPU time: keep the split in memory (feed.cache=memory, about 4.2 MB), or add "
+        "cores"
+    )
+    assert advise_on_stages({**seconds, "batch": 90.0}, PLAIN) == (
+        "batch takes 91% of the feed's CPU time: keep the split in memory (feed.cache=memory, about 2.5 GB), or add "
         "cores"
     )
     assert advise_on_stages({**seconds, "decode": 90.0}, PHOTOS) == (
