@@ -48,8 +48,8 @@ PHOTOS = replace(PLAIN, images=True, large=True, short_side=224)
         (
             replace(PLAIN, cached=True, cores=2),
             "20% of the step time is a wait for input, most likely for the stage batch on 2 cores: handing a batch "
-            "over takes long beside a step, so take a larger feed.global_batch_size, which is another training, or leave "
-            "more cores to the feed",
+            "over takes long beside a step, so take a larger feed.global_batch_size, which is another training, or "
+            "leave more cores to the feed",
         ),
     ],
 )
