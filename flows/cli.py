@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Parameter, validators
-from cyclopts.types import NonNegativeInt, PositiveInt
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.types import NonNegativeInt
 
-from flows import display, embedded, history
-from flows.options import Json
+from flows import bench, display, embedded, history
+from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
 from tasks.files import Record, write_atomic
@@ -23,7 +23,6 @@ from tasks.secrets import keep_out_of_logs
 RunId = Annotated[
     str | None, Parameter(name="--run", help="Id of the run to go on with, as `millstream runs` lists it.")
 ]
-Overrides = Annotated[str, Parameter(help="key=value laid over the config, such as train.total='3 epochs'.")]
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -202,8 +201,9 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
     )
 
 
-for command in (history.runs, history.compare, history.sync):
-    commands.command(command)
+for group, functions in ((bench_commands, bench.COMMANDS), (commands, history.COMMANDS)):
+    for function in functions:
+        group.command(function)
 
 
 @commands.command
@@ -300,29 +300,6 @@ def clean(
     display.removals(planned, json=json)
     if planned and not dry_run and (yes or display.confirmed("remove all this?")):
         display.removed(carry_out(workspace_of(), rules, planned))
-
-
-@bench_commands.command
-def shards(
-    *,
-    examples: Annotated[int, Parameter(validator=validators.Number(gte=300))] = 50_000,
-    rounds: PositiveInt = 3,
-    json: Json = False,
-) -> None:
-    """Writing shards: ours, a tf.train.Example loop, TFDS, ArrayRecord, and the bound of CRC and write.
-
-    Example: millstream bench shards --examples 10000
-
-    Parameters
-    ----------
-    examples
-        Number of examples of 3 KB; a tenth as many of 110 KB follow. At least 300.
-    rounds
-        Turns of each side; one more, first, is not counted.
-    """
-    from tasks.bench.shards import bench_shards
-
-    display.bench(bench_shards(num_examples=examples, rounds=rounds), json=json)
 
 
 @config_commands.command

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Column, Table
 
-from tasks.bench.report import BenchReport
+from tasks.bench.report import BenchReport, FeedReport
 from tasks.config import Config
 from tasks.errors import ConfigError
 from tasks.files import Record
@@ -127,7 +127,9 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             f"({report.num_examples} examples, loss {report.loss:.4f})",
             "examples/s": f"{trained.examples_per_second:,.0f}  ({trained.num_replicas} replicas, "
             f"step p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms)",
-            "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
+            "input wait": f"{trained.input_wait_fraction:.1%} of the step time  "
+            f"(p50 {trained.input_wait_seconds_p50 * 1e3:.1f} ms, p95 {trained.input_wait_seconds_p95 * 1e3:.1f} ms)",
+            **({"input advice": trained.input_advice} if trained.input_advice else {}),
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
             "model": str(found.exported.directory),
             "registered": f"{found.registered.name} version {found.registered.version}",
@@ -222,15 +224,20 @@ def findings(found: Sequence["Finding"], *, json: bool) -> None:
 
 
 def bench(report: BenchReport, *, json: bool) -> None:
-    """Prints what each side took, and the rivals' CPU-seconds over ours."""
+    """Prints what each side took, the rivals' CPU-seconds over ours, and what to change first."""
     if json:
         _print_json(report.model_dump(mode="json"))
         return
     table = Table("side", "metric", "median", "min", "max", "unit", box=None)
     for row in report.rows:
-        table.add_row(row.side, row.metric, f"{row.median:.3f}", f"{row.min:.3f}", f"{row.max:.3f}", row.unit)
-    _console().print(table)
-    _print_pairs({f"{rival} / ours": f"{ratio:.2f} in CPU-seconds" for rival, ratio in report.ratios.items()})
+        table.add_row(row.side, row.metric, *(_figure(value) for value in (row.median, row.min, row.max)), row.unit)
+    console = _console()
+    console.width = 1000  # the table takes what it needs
+    console.print(table)
+    _print_pairs({f"ratio {name}": f"{ratio:.2f} in CPU-seconds" for name, ratio in report.ratios.items()})
+    if isinstance(report, FeedReport):
+        for sentence in report.advice:
+            text(f"{sentence}\n")
     note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
 
 
@@ -323,6 +330,10 @@ def _short(name: str, value: Any) -> str:
     if name.endswith(("digest", "commit")):
         return str(value)[:12]
     return _one_line(str(value))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}"
 
 
 def _program_folder() -> str:

@@ -89,3 +89,6 @@ def sync(run_id: str | None = None, /, *, json: Json = False) -> None:
     display.synced(found, json=json)
     if any(each.problem for each in found):
         sys.exit(1)
+
+
+COMMANDS = (runs, compare, sync)

@@ -14,6 +14,7 @@ def markdown(outcome: "Outcome") -> str:
         f"{report.split} loss": f"{report.loss:.4f}",
         "examples/s": f"{trained.examples_per_second:,.0f} on {trained.num_replicas} replicas",
         "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
+        **({"input advice": trained.input_advice} if trained.input_advice else {}),
         "model": f"{outcome.registered.name} version {outcome.registered.version}, `{outcome.exported.directory}`",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())

@@ -30,3 +30,10 @@ class BenchReport(Record):
     ratios: dict[str, float]
     """A rival's CPU-seconds over ours, the median of the rounds: larger is better for us."""
     host: Host
+
+
+class FeedReport(BenchReport):
+    """All sides of the feed's comparison, and what it comes to."""
+
+    advice: tuple[str, ...]
+    """A sentence for each data set: how many GPUs this host can feed, and what to change first."""

@@ -13,18 +13,12 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from tasks.bench.arrays import NUM_CLASSES, Images, write_images, write_shards
 from tasks.bench.report import BenchReport
 from tasks.bench.runner import OURS, examine_host, measure_in_turns, ratios_of, rows_of
 from tasks.config import DataConfig
-from tasks.prepare.directory import plan_directory, write_directory
-from tasks.prepare.manifest import Feature
-from tasks.prepare.scan import scan
-from tasks.prepare.source import Batch, SourceSchema
-from tasks.prepare.threads import num_workers
 
-NUM_CLASSES = 2
 CHUNK_BYTES = 2**20
-BATCH_BYTES = 2**24  # what a source gives at once
 
 logger = logging.getLogger("millstream")
 
@@ -39,8 +33,8 @@ def bench_shards(*, num_examples: int, rounds: int) -> BenchReport:
     logger.info("bench: %d examples of 3 KB, %d of 110 KB, %d rounds", num_examples, num_examples // 10, rounds)
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as folder:
         cases = [
-            _write_images(Path(folder, "3kb"), num_examples, 3072),
-            _write_images(Path(folder, "110kb"), num_examples // 10, 110_000),
+            write_images(Path(folder, "3kb"), num_examples, 3072),
+            write_images(Path(folder, "110kb"), num_examples // 10, 110_000),
         ]
         small, large = measure_in_turns(_sides(), cases, rounds=rounds)
     return BenchReport(
@@ -62,12 +56,7 @@ def write_ours_alone(file: Path) -> None:
 
 def _write_ours(file: Path, config: DataConfig) -> None:
     images, labels = _data(file)
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        scanned = scan(
-            _Images(images, labels), Path(folder), seed=0, max_bad_fraction=0, num_threads=num_workers(config)
-        )
-        plan = plan_directory("bench", config, scanned, data_digest="0" * 16, source_digest="0" * 64)
-        write_directory(file.with_name("ours"), plan)
+    write_shards(file.with_name("ours"), Images(images, labels), config)
 
 
 def write_naive(file: Path) -> None:
@@ -138,31 +127,6 @@ def write_bound(file: Path) -> None:
             for image in chunk:
                 crc32c(image)
             target.write(chunk.data)
-
-
-class _Images:
-    """Images and their labels as a source."""
-
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-        self._images, self._labels = images, labels
-        image = Feature.of("tensor", "uint8", images.shape[1:])
-        self.schema = SourceSchema({"image": image}, inputs=("image",), label_map=tuple(map(str, range(NUM_CLASSES))))
-
-    def read(self) -> Iterator[Batch]:
-        num_rows = max(1, BATCH_BYTES // self._images.shape[1])
-        for start in range(0, len(self._images), num_rows):
-            rows = np.arange(start, min(start + num_rows, len(self._images)))
-            images, labels = self._images[rows[0] : rows[-1] + 1], self._labels[rows]
-            yield Batch(rows=rows, keys=list(map(str, rows)), labels=labels, columns={"image": images})
-
-
-def _write_images(folder: Path, num_examples: int, size_bytes: int) -> Path:
-    folder.mkdir()
-    images = np.random.default_rng(0).integers(0, 256, (num_examples, size_bytes), np.uint8)
-    np.save(folder / "images.npy", images)
-    return folder / "images.npy"
 
 
 def _sides() -> dict[str, Callable[[Path], None]]:

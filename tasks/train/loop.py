@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tasks import events
 from tasks.errors import Stopped, TrainingError
+from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
@@ -195,6 +196,9 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         for name, values in events.history(run.events).items()
         if name.startswith("perf/")
     }
+    advice = advise_on_wait(perf["input_wait_fraction"], setup.input_facts)
+    if advice is not None:
+        progress("note", line=advice)
     return TrainResult(
         total=run.config.train.total,
         best_checkpoint=checkpoint.path_of(run.checkpoints, position.best_step),
@@ -208,5 +212,6 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         devices=tuple(setup.strategy.extended.worker_devices),
         resumed_from_step=resumed_from_step,
         skipped_steps=tuple(step + 1 for step in position.skipped),
+        input_advice=advice,
         **perf,
     )

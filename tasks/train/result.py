@@ -28,6 +28,10 @@ class TrainResult(Record):
     step_seconds_p95: float
     input_wait_fraction: float
     """Share of the steps' time that was spent waiting for the feed."""
+    input_wait_seconds_p50: float
+    input_wait_seconds_p95: float
+    input_advice: str | None = None
+    """What to change first, if that share is not small."""
     resumed_from_step: int
     """0 for a training that began at the start."""
     skipped_steps: tuple[int, ...] = ()

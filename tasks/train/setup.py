@@ -1,5 +1,6 @@
 """Setup: everything that a training needs, made from the run's config and the shards."""
 
+import os
 from dataclasses import dataclass
 
 import keras
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from tasks.config import TrainConfig
 from tasks.duration import Duration
+from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
@@ -27,6 +29,7 @@ class Setup:
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     validation: Predictor
+    input_facts: FeedFacts
     target: str
     total_steps: int
     checkpoint_every: int
@@ -79,6 +82,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         model=model,
         optimizer=optimizer,
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
+        input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
         total_steps=total_steps,
         checkpoint_every=steps(config.train.checkpoint_every),

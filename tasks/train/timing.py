@@ -19,6 +19,7 @@ class Timing:
         self._warm = False
         self._totals = np.zeros(3)  # examples, seconds, seconds of waiting
         self._recent: deque[float] = deque(maxlen=PERCENTILE_STEPS)
+        self._recent_waits: deque[float] = deque(maxlen=PERCENTILE_STEPS)
 
     def add(self, outcomes: StepOutcomes) -> None:
         """Adds the steps of one call."""
@@ -29,8 +30,10 @@ class Timing:
             steps = steps[:, WARMUP_STEPS - len(self._recent) :]
             self._warm, self._totals = True, np.zeros(3)
             self._recent.clear()
+            self._recent_waits.clear()
         self._totals += steps.sum(axis=1)
         self._recent.extend(steps[1])
+        self._recent_waits.extend(steps[2])
 
     @property
     def has_begun(self) -> bool:
@@ -42,17 +45,19 @@ class Timing:
         return max(1, int(seconds / np.median(self._recent))) if self._recent else 1
 
     def figures(self) -> dict[str, float]:
-        """Returns examples_per_second, step_seconds_p50, step_seconds_p95 and input_wait_fraction (0..1).
-
-        None of them before the first step.
+        """Returns examples_per_second, step_seconds_p50 and _p95, input_wait_fraction (0..1), input_wait_seconds_p50
+        and _p95; none of them before the first step.
         """
         if not self._recent:
             return {}
         examples, seconds, waits = self._totals
         p50, p95 = np.percentile(self._recent, [50, 95])
+        wait_p50, wait_p95 = np.percentile(self._recent_waits, [50, 95])
         return {
             "examples_per_second": float(examples / seconds),
             "step_seconds_p50": float(p50),
             "step_seconds_p95": float(p95),
             "input_wait_fraction": float(waits / seconds),
+            "input_wait_seconds_p50": float(wait_p50),
+            "input_wait_seconds_p95": float(wait_p95),
         }

@@ -43,6 +43,7 @@ def test_every_command_has_help_with_an_example(millstream):
         "sync",
         "doctor",
         "bench shards",
+        "bench feed",
         "config show",
         "config schema",
         "config validate",

@@ -11,7 +11,11 @@ import pytest
 from tasks.runs import list_runs
 
 DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
-PERF = ("examples_per_second", "step_seconds_p50", "step_seconds_p95", "input_wait_fraction")
+PERF = (
+    "examples_per_second",
+    *("step_seconds_p50", "step_seconds_p95"),
+    *("input_wait_fraction", "input_wait_seconds_p50", "input_wait_seconds_p95"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,9 @@ def test_one_mlflow_run_holds_params_metrics_and_tags(finished, mlflow_run):
     for name in PERF:
         assert metrics[f"perf/{name}"] == finished["trained"][name]
     assert mlflow_run.data.tags["prefect.flow_run_id"]
+    advice = finished["trained"]["input_advice"]
+    assert (advice is None) == (metrics["perf/input_wait_fraction"] <= 0.05)
+    assert mlflow_run.data.tags["millstream.input_advice"] == (advice or "none")
     assert mlflow_run.data.tags["version.tensorflow"] == version("tensorflow")
 
 

@@ -34,6 +34,8 @@ def train_result(run: Run, *, num_replicas: int = 2) -> TrainResult:
         step_seconds_p50=0.01,
         step_seconds_p95=0.02,
         input_wait_fraction=0.1,
+        input_wait_seconds_p50=0.001,
+        input_wait_seconds_p95=0.003,
         resumed_from_step=0,
     )
     result.write(run.directory / RESULT)

@@ -32,6 +32,8 @@ def test_the_first_two_steps_do_not_count_however_the_steps_are_cut_into_calls(c
     assert figures["examples_per_second"] == 30 / 6
     assert figures["step_seconds_p50"] == 2
     assert figures["input_wait_fraction"] == (0.25 + 0.75) / 6
+    assert figures["input_wait_seconds_p50"] == 0.25
+    assert figures["input_wait_seconds_p95"] == pytest.approx(0.7)
 
 
 def test_a_training_of_two_steps_has_figures_too():

@@ -1,0 +1,76 @@
+"""The commands that measure both sides of a comparison, on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+from cyclopts.types import PositiveFloat, PositiveInt
+
+from flows import display
+from flows.options import Json, Overrides
+from tasks.config import load_config
+from tasks.runs import workspace_of
+
+AtLeast300 = Annotated[int, Parameter(validator=validators.Number(gte=300))]
+
+
+def shards(*, examples: AtLeast300 = 50_000, rounds: PositiveInt = 3, json: Json = False) -> None:
+    """Writing shards: ours, a tf.train.Example loop, TFDS, ArrayRecord, and the bound of CRC and write.
+
+    Example: millstream bench shards --examples 10000
+
+    Parameters
+    ----------
+    examples
+        Number of examples of 3 KB; a tenth as many of 110 KB follow. At least 300.
+    rounds
+        Turns of each side; one more, first, is not counted.
+    """
+    from tasks.bench.shards import bench_shards
+
+    display.bench(bench_shards(num_examples=examples, rounds=rounds), json=json)
+
+
+def feed(
+    config: Path | None = None,
+    *overrides: Overrides,
+    examples: AtLeast300 = 60_000,
+    images: Annotated[int, Parameter(validator=validators.Number(gte=40))] = 600,
+    rounds: PositiveInt = 3,
+    gpu_rate: PositiveFloat = 2500,
+    png: Path | None = None,
+    json: Json = False,
+) -> None:
+    """Feeding a training: ours, TensorFlow's guide, TFDS, Grain, and the bounds; each stage, and who would wait.
+
+    Example: millstream bench feed conf/digits.yaml --gpu-rate 10000
+
+    Parameters
+    ----------
+    config
+        Whose shards to take, written if need be; default: random records of 3 KB, and JPEGs of 500x375.
+    examples
+        Number of examples in a turn of a side, if no images are decoded. At least 300.
+    images
+        The same if images are decoded. At least 40.
+    rounds
+        Turns of each side; one more, first, is not counted.
+    gpu_rate
+        Examples that one GPU takes in a second; 2500 is about what ResNet-50 at 224x224 takes on an A100.
+    png
+        File to which the rates are written as a picture.
+    """
+    from tasks.bench.feed import bench_feed
+
+    resolved = load_config(config, overrides) if config is not None else None
+    report = bench_feed(
+        resolved, workspace_of(), num_examples=examples, num_images=images, rounds=rounds, gpu_rate=gpu_rate
+    )
+    if png is not None:
+        from tasks.bench.plot import write_plot
+
+        write_plot(report, png)
+    display.bench(report, json=json)
+
+
+COMMANDS = (shards, feed)
