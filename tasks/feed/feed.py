@@ -126,7 +126,6 @@ class Feed:
         """
         reader = self._reader
         reader.fill()
-        read = reader.read()
 
         def plan(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Features]:
             *numbers, blocks = tf.numpy_function(
@@ -139,20 +138,23 @@ class Feed:
 
         def batches_of(numbers: tf.Tensor, blocks: tf.Tensor, columns: Features) -> tf.data.Dataset:
             epoch, num_batches, first_window, drop = (numbers[place] for place in range(4))
-            examples = tf.data.Dataset.from_tensor_slices(blocks).flat_map(read)
+            batch_size = self._share.batch_size
+
+            def mix(number: tf.Tensor, window: Examples) -> Examples:
+                order = self._mixed(window, columns, epoch, number)
+                return tf.gather(window, order[tf.where(number == first_window, drop, tf.zeros_like(drop)) :])
+
             if shuffle:
-
-                def mix(window: tf.Tensor, block: Examples) -> Examples:
-                    order = self._mixed(block, columns, epoch, window)
-                    return tf.gather(block, order[tf.where(window == first_window, drop, tf.zeros_like(drop)) :])
-
-                examples = examples.rebatch(self._config.window).enumerate(first_window).map(mix)
+                windows = reader.read(blocks, self._config.window).enumerate(first_window)
+                batches = windows.map(mix).rebatch(batch_size).take(num_batches)
+            else:
+                batches = reader.read(blocks, batch_size)
 
             def share(batch: Examples) -> tuple[Any, ...]:
                 rows, num_valid, known = self._take_share(batch)
                 return epoch, reader.decode(rows, columns, epoch) if columns else rows, num_valid, known
 
-            return examples.rebatch(self._share.batch_size).take(num_batches).map(share)
+            return batches.map(share)
 
         def decode(rows: Any, epoch: tf.Tensor, num_valid: tf.Tensor) -> Features:
             features = rows if isinstance(rows, dict) else reader.decode(rows, {}, epoch if shuffle else None)
@@ -171,7 +173,7 @@ class Feed:
         batches = served(
             address,
             self._blocks,
-            reader.read(),
+            reader.read,
             decode,
             seed=self._seed,
             window=self._config.window,
@@ -193,13 +195,13 @@ class Feed:
     def _change(self, features: Features, epoch: tf.Tensor, num_valid: tf.Tensor) -> Features:
         return features if self._augment is None else self._augment(features, epoch, num_valid)
 
-    def _mixed(self, block: Examples, columns: Features, epoch: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-        """Returns [n] int32: which example of a window comes at each place."""
-        order = self._permutation(tf.shape(block)[0], epoch, window)
+    def _mixed(self, window: Examples, columns: Features, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Returns [n] int32: which of a window's examples comes at each place."""
+        order = self._permutation(tf.shape(window)[0], epoch, number)
         if self._weights is None:
             return order
-        labels = self._reader.labels(block, columns)
-        drawn = draw_balanced(labels, self._weights, self._seed_of(epoch, _DRAW + tf.cast(window, tf.int64)))
+        labels = self._reader.labels(window, columns)
+        drawn = draw_balanced(labels, self._weights, self._seed_of(epoch, _DRAW + number))
         return tf.gather(drawn, order)
 
     def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:

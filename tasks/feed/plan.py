@@ -24,7 +24,7 @@ CACHES = "cache"  # folder of the caches on disk, beside the folder of the shard
 PREFETCH_BATCHES = 4  # enough to level out a slow batch; more was not shown to help
 HELD_BATCHES = 2  # besides: one that is padded and cut, and one that was just taken
 WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and what is left of the last one (measured)
-ROW_BYTES = 8  # of an example in a window of rows, which is all that a cache needs
+ROW_BYTES = 8  # of a row's number, which is all that a cache needs of an example in an epoch and its windows
 FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
 FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
 _FILL_BYTES = FILL_BATCH_BYTES * FILL_COPIES
@@ -69,7 +69,9 @@ def plan_feed(
     cache, cache_reason = _choose_cache(sizes, config, host, filling, evaluation=evaluation)
     kept = {"decoded": sizes.decoded, "disk": sizes.decoded, "memory": sizes.stored, "none": 0}[cache]
     # A cache hands over rows by their number, so that a window holds no more than those.
-    held = (0 if cache == "disk" else kept) + (sizes.window if cache == "none" else sizes.window_rows)
+    held = (0 if cache == "disk" else kept) + (
+        sizes.window if cache == "none" else sizes.epoch_rows + sizes.window_rows
+    )
     left = config.memory_limit.size_bytes - held
     calls, calls_reason = _choose_calls(sizes, config, host, cache, left // 2)
     ahead, ahead_reason = _choose_prefetch(sizes, config, left - calls * sizes.work)
@@ -98,6 +100,8 @@ class _Sizes:
     """Of a global batch while it is decoded: what goes in, what comes out, and the images in between at full size."""
     window: int
     """Of windows of examples as they lie in the shards, at most."""
+    epoch_rows: int
+    """Of the numbers of an epoch's rows."""
     window_rows: int
     """Of windows of row numbers."""
     has_images: bool
@@ -120,6 +124,7 @@ class _Sizes:
             batch=config.global_batch_size * decoded,
             work=config.global_batch_size * (example + decoded) + _image_bytes(manifest, config),
             window=window * example,
+            epoch_rows=count * ROW_BYTES,
             window_rows=window * ROW_BYTES,
             has_images=any(manifest.features[name].kind == "image" for name in feature_names(manifest)),
             decodes_windows=decodes_windows(manifest, config),

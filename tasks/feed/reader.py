@@ -107,13 +107,13 @@ class Reader:
         """Returns the decoded split of a filled cache, in a graph, once `after` is there; empty if it keeps none."""
         return cache.columns(self._rows, after)
 
-    def read(self) -> Callable[[tf.Tensor], tf.data.Dataset]:
-        """Returns how to read a block, [5]: as a dataset of Examples, a block or less at once."""
+    def read(self, blocks: tf.Tensor, size: int | tf.Tensor) -> tf.data.Dataset:
+        """Returns the Examples of blocks, [n, 5] int64, in their order, `size` at once but for the last ones."""
         if self._rows or self._records is not None:
-            return _read_rows
+            return _read_rows(blocks, size)
         files = tf.constant([str(self._directory / shard.file) for shard in self._shards])
 
-        def read_records(block: tf.Tensor) -> tf.data.Dataset:
+        def read_block(block: tf.Tensor) -> tf.data.Dataset:
             # Not tf.unstack: with it TensorFlow 2.21 crashes as the iterator of several devices is made.
             file, offset, skip, count = (block[column] for column in range(4))
             records = tf.raw_ops.TFRecordDatasetV2(
@@ -125,7 +125,7 @@ class Reader:
             dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
             return dataset.skip(skip).take(count).batch(self._config.block)
 
-        return read_records
+        return tf.data.Dataset.from_tensor_slices(blocks).flat_map(read_block).rebatch(size)
 
     def decode(self, examples: Examples, columns: Features, epoch: tf.Tensor | None) -> Features:
         """Returns the features of examples; `columns`: those of this reader. `epoch`: in a training, [] int64.
@@ -192,6 +192,8 @@ def map_parallel(dataset: tf.data.Dataset, function: Callable[..., Any], num_cal
     return dataset.map(function, num_parallel_calls=num_calls, deterministic=True)
 
 
-def _read_rows(block: tf.Tensor) -> tf.data.Dataset:
-    _, _, _, count, row = tf.unstack(block)
-    return tf.data.Dataset.from_tensor_slices(tf.range(row, row + count)[tf.newaxis])
+def _read_rows(blocks: tf.Tensor, size: int | tf.Tensor) -> tf.data.Dataset:
+    count, first = blocks[:, 3], blocks[:, 4]
+    rows = tf.ragged.range(first, first + count).values
+    pieces = tf.data.Dataset.range(-(-tf.size(rows, tf.int64) // tf.cast(size, tf.int64)))
+    return pieces.map(lambda piece: rows[piece * size : (piece + 1) * size])

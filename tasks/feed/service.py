@@ -30,7 +30,7 @@ app = App(name="python -m tasks.feed.service", help="TensorFlow's tf.data servic
 def served(
     address: str,
     blocks: Blocks,
-    read: Callable[[tf.Tensor], tf.data.Dataset],
+    read: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset],
     decode: Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]],
     *,
     seed: int,
@@ -52,7 +52,7 @@ def served(
         epoch, place = unit // per_epoch, unit % per_epoch
         order = _shuffle(num_blocks, seed, epoch, -1)
         chosen = tf.gather(table, order[place * per_window : (place + 1) * per_window])
-        whole = tf.data.Dataset.from_tensor_slices(chosen).flat_map(read).rebatch(tf.reduce_sum(chosen[:, 3]))
+        whole = read(chosen, tf.reduce_sum(chosen[:, 3]))
         mixed = whole.map(lambda batch: tf.gather(batch, _shuffle(tf.shape(batch)[0], seed, epoch, place)))
         batches = mixed.rebatch(batch_size)
         return batches.map(lambda batch: decode(epoch, batch), num_parallel_calls=tf.data.AUTOTUNE)
