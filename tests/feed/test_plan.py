@@ -59,6 +59,10 @@ def images(num_examples: int) -> ShardManifest:
     return manifest(num_examples, 20_000, x=Feature.of("image", "string", (None, None, 3)))
 
 
+FLIP = {"kind": "flip"}
+WINDOWS = [{"kind": "random_resized_crop"}]
+
+
 def feed_config(**settings: object) -> FeedConfig:
     return FeedConfig.model_validate({"image_size": (100, 100), "window": 1280, "global_batch_size": 100} | settings)
 
@@ -81,6 +85,10 @@ def feed_config(**settings: object) -> FeedConfig:
         (tensors(10), {"cache": "none"}, HOST, ("none", 0), "as asked for"),
         (tensors(10), {"cache": "memory"}, HOST, ("memory", 10 * 1156), "as asked for"),
         (tensors(10**7), {"cache": "disk"}, HOST, ("disk", 10 * GB), "as asked for"),
+        (tensors(10), {"service": "grpc://there:5050"}, HOST, ("none", 0), "the hosts of feed.service read the shards"),
+        (images(10), {"augment": WINDOWS}, HOST, ("memory", 10 * 20_056), "every epoch decodes other windows"),
+        (images(10), {"augment": [FLIP, *WINDOWS]}, HOST, ("decoded", 10 * 30_016), "are within half"),
+        (tensors(10), {"augment": WINDOWS}, HOST, ("decoded", 10_000), "are within half"),
         (images(60_000), {"cache": "decoded", "memory_limit": "2 GB"}, HOST, ("decoded", 60_000 * 30_016), "as asked"),
     ],
 )
@@ -114,6 +122,8 @@ def test_an_evaluation_decodes_nothing_ahead_unless_asked(shards, settings, cach
         (tensors(10), {}, 1, 4, ("its rows are only copied", "enough to level out")),
         (tensors(10), {"cache": "none"}, 4, 4, ("one a core", "enough to level out")),
         (tensors(10), {"parallel_calls": 7, "prefetch_batches": 9}, 7, 9, ("as asked for", "as asked for")),
+        (tensors(10), {"service": "grpc://here:5050"}, 4, 4, ("one a core", "enough to level out")),
+        (images(10), {"augment": [{"kind": "flip"}]}, 4, 4, ("one a core", "enough to level out")),
         (  # 30 MB a batch that is ready, 50 MB one that is being decoded; 84 MB are the window's
             images(2_000_000),
             {"global_batch_size": 1000, "window": 1400, "memory_limit": "400 MB"},
@@ -135,7 +145,8 @@ def test_the_memory_is_that_of_cache_window_and_batches():
     window, at_once, ahead, held = 3 * 1280 * 1100, 4 * 100 * 2100, 4 * 100 * 1000, 2 * 100 * 1000
     assert plan.memory_bytes == window + at_once + ahead + held
     cached = plan_feed(tensors(10**6), "train", feed_config(), HOST)
-    assert cached.memory_bytes == GB + 3 * 1280 * 8 + 4 * 3 * 10**6  # to fill it takes more than batches do
+    rows = (10**6 + 3 * 1280) * 8
+    assert cached.memory_bytes == GB + rows + 4 * 3 * 10**6  # to fill it takes more than batches do
 
 
 def test_images_being_decoded_count_at_their_full_size():
@@ -153,12 +164,21 @@ def test_the_plan_is_said_in_one_line():
     )
 
 
+def test_what_keeps_decoded_pixels_is_refused_where_every_epoch_decodes_others():
+    with pytest.raises(ConfigError) as refused:
+        plan_feed(images(10), "train", feed_config(augment=WINDOWS, cache="disk"), HOST)
+    assert str(refused.value) == (
+        "feed.cache=disk: keeps what was decoded, and feed.augment begins with random_resized_crop, which decodes "
+        "another window of each image in every epoch; take feed.cache=memory, or auto"
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (
             {"cache": "decoded"},
-            "feed.cache=decoded: its 10.0 GB with window and batches: 10.0 GB of memory are needed, over "
+            "feed.cache=decoded: its 10.0 GB with window and batches: 10.1 GB of memory are needed, over "
             "feed.memory_limit=2 GB; take feed.cache=auto or raise it",
         ),
         (
