@@ -13,7 +13,7 @@ from tasks.feed import cache
 from tasks.feed.augment import Augment
 from tasks.feed.host_facts import host_facts
 from tasks.feed.parse import parse_batch
-from tasks.feed.plan import CACHES, FeedPlan, plan_feed
+from tasks.feed.plan import CACHES, FeedPlan, fill_batch_size, plan_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
 from tasks.feed.signature import Signature, num_bytes, stored_shape
@@ -171,7 +171,7 @@ class Reader:
         records = tf.data.TFRecordDataset(
             files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
         )
-        return records.batch(cache.batch_size(max(example_bytes, self._example_bytes)))
+        return records.batch(fill_batch_size(max(example_bytes, self._example_bytes)))
 
     def _find_records(self, examples: Examples) -> tf.Tensor:
         return examples if self._records is None else cache.pick_records(self._records, examples)

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from tasks.config import FeedConfig
-from tasks.feed import cache
+from tasks.feed import cache, plan
 from tasks.feed.feed import Feed
 from tasks.prepare.manifest import MANIFEST, ShardManifest
 
@@ -35,7 +35,7 @@ def first_batch_in_two_processes(directory, config):
 
 def die_while_writing(directory, config):
     """Is killed like by `kill -9` when part of the rows is written."""
-    numbered, cache.FILL_BATCH_BYTES = cache._numbered, 1
+    numbered, plan.FILL_BATCH_BYTES = cache._numbered, 1
 
     def dying(batches, num_examples):
         for place, batch in numbered(batches, num_examples):

@@ -157,6 +157,30 @@ def test_images_being_decoded_count_at_their_full_size():
     assert plan.memory_bytes - plain.memory_bytes == 4 * 32 * 500 * 300 * 3
 
 
+def test_what_fills_a_cache_counts_its_images_at_full_size_and_rows_that_are_copied_none():
+    sizes = {"x.height": FeatureStatistics(mean=500.0), "x.width": FeatureStatistics(mean=300.0)}
+    measured = images(33).model_copy(update={"statistics": sizes})
+    plan = plan_feed(measured, "train", feed_config(), HOST)
+    assert plan.cache == "decoded"
+    assert plan.memory_bytes == 33 * 30_016 + 4 * 33 * 8 + 4 * (3 * 10**6 + 32 * 500 * 300 * 3)
+
+
+@pytest.mark.parametrize(
+    ("shards", "settings", "cache", "reason"),
+    [
+        (tensors(10**6), {"global_batch_size": 200_000}, "none", "1.0 GB are over what batches leave"),
+        (tensors(10**6), {"prefetch_batches": 9_999}, "none", "1.0 GB are over what batches leave"),
+        (images(10_000), {"global_batch_size": 8_000}, "decoded", "300.2 MB are within what batches leave"),
+        (images(30_000), {"global_batch_size": 8_000}, "memory", "601.7 MB as stored are within what batches leave"),
+    ],
+)
+def test_batches_that_need_more_than_half_leave_less_to_a_cache_and_are_not_refused(shards, settings, cache, reason):
+    plan = plan_feed(shards, "train", feed_config(**settings), replace(HOST, medium="network"))
+    assert plan.cache == cache
+    assert reason in plan.reasons[0]
+    assert plan.memory_bytes <= 2 * GB
+
+
 def test_the_plan_is_said_in_one_line():
     assert plan_feed(tensors(10**6), "train", feed_config(), HOST).line() == (
         "feed: cache decoded: 1.0 GB are within half of feed.memory_limit; 1 batch at once: its rows are only copied; "
@@ -189,7 +213,7 @@ def test_what_keeps_decoded_pixels_is_refused_where_every_epoch_decodes_others()
         (
             {"global_batch_size": 10**6},
             "feed.window=1280 examples of 1.1 KB and batches of 1000000: 5.1 GB of memory are needed, over "
-            "feed.memory_limit=2 GB; use at most a smaller feed.global_batch_size, or raise the limit",
+            "feed.memory_limit=2 GB; use a smaller feed.global_batch_size, or raise the limit",
         ),
     ],
 )
