@@ -8,6 +8,7 @@ import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import tensorflow as tf
@@ -185,4 +186,4 @@ def _header(shape: tuple[int, ...], dtype: str) -> bytes:
 
 
 def _file(name: str) -> str:
-    return f"{name}.npy"
+    return f"{quote(name, safe='')}.npy"  # the target and the id may be columns of any name

@@ -66,7 +66,12 @@ def plan_feed(
     sizes = _Sizes.of(manifest, split, config, evaluation=evaluation)
     limit = config.memory_limit.size_bytes
     fill_calls = max(1, min(host.num_cores, limit // 8 // sizes.fill))
-    filling = {"decoded": fill_calls * sizes.fill, "disk": fill_calls * sizes.fill, "memory": sizes.read, "none": 0}
+    filling: dict[Cache, int] = {
+        "decoded": fill_calls * sizes.fill,
+        "disk": fill_calls * sizes.fill,
+        "memory": sizes.read,
+        "none": 0,
+    }
     cache, cache_reason = _choose_cache(sizes, config, host, filling, evaluation=evaluation)
     kept = {"decoded": sizes.decoded, "disk": sizes.decoded, "memory": sizes.stored, "none": 0}[cache]
     # A cache hands over rows by their number, so that a window holds no more than those.
@@ -131,7 +136,8 @@ class _Sizes:
             stored=count * (example + RECORD_BYTES),
             decoded=count * decoded,
             batch=config.global_batch_size * decoded,
-            work=config.global_batch_size * (example + decoded) + image * min(PARALLEL_IMAGES, config.global_batch_size),
+            work=config.global_batch_size * (example + decoded)
+            + image * min(PARALLEL_IMAGES, config.global_batch_size),
             copy=config.global_batch_size * 2 * decoded,
             read=FILL_COPIES * max(FILL_BATCH_BYTES, example),
             fill=FILL_COPIES * max(FILL_BATCH_BYTES, example, decoded)
