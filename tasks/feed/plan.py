@@ -5,11 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from tasks.augmentation import Color, Mixup, RandomResizedCrop
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.host_facts import HostFacts
 from tasks.feed.signature import (
     PARALLEL_IMAGES,
+    augmented_input,
     channels,
     decoded_signature,
     decodes_windows,
@@ -28,6 +32,8 @@ WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and wh
 ROW_BYTES = 8  # of a row's number, which is all that a cache needs of an example in an epoch and its windows
 FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
 FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
+AUGMENT_COPIES = 4  # of the images of a batch while they are changed (measured)
+FLOAT_BYTES = 4  # of a number as which the pixels of images are blended
 RECORD_BYTES = 56  # of a record in memory, besides its content: Python's bytes, and where they are
 
 
@@ -104,9 +110,10 @@ class _Sizes:
     batch: int
     """Of a global batch as a model sees it."""
     work: int
-    """Of a global batch while it is decoded: what goes in, what comes out, and the images in between at full size."""
+    """Of a global batch while it is decoded: what goes in, what comes out, the images in between at full size, and what
+    changing them takes."""
     copy: int
-    """Of a global batch while its decoded rows are copied."""
+    """Of a global batch while its decoded rows are copied and changed."""
     read: int
     """Of a small batch of records that is read to fill a cache."""
     fill: int
@@ -128,7 +135,7 @@ class _Sizes:
         keys = (manifest.target, manifest.id)
         key_bytes = num_bytes((stored_shape(manifest.features[key]), manifest.features[key].dtype) for key in keys)
         decoded = num_bytes(decoded_signature(manifest, config).values()) + key_bytes
-        image = _image_bytes(manifest)
+        image, changed = _image_bytes(manifest), config.global_batch_size * _augment_bytes(manifest, config)
         window = min(config.block if evaluation else config.window, count) * WINDOW_COPIES
         return cls(
             num_examples=count,
@@ -137,8 +144,9 @@ class _Sizes:
             decoded=count * decoded,
             batch=config.global_batch_size * decoded,
             work=config.global_batch_size * (example + decoded)
-            + image * min(PARALLEL_IMAGES, config.global_batch_size),
-            copy=config.global_batch_size * 2 * decoded,
+            + image * min(PARALLEL_IMAGES, config.global_batch_size)
+            + changed,
+            copy=config.global_batch_size * 2 * decoded + changed,
             read=FILL_COPIES * max(FILL_BATCH_BYTES, example),
             fill=FILL_COPIES * max(FILL_BATCH_BYTES, example, decoded)
             + image * min(PARALLEL_IMAGES, fill_batch_size(max(example, decoded))),
@@ -158,6 +166,17 @@ def _image_bytes(manifest: ShardManifest) -> int:
         if manifest.features[name].kind == "image" and height is not None and width is not None:
             sizes += (height.mean or 0) * (width.mean or 0) * channels(manifest.features[name])
     return math.ceil(sizes)
+
+
+def _augment_bytes(manifest: ShardManifest, config: FeedConfig) -> int:
+    """Returns the size in bytes of the copies of an example's image that are held while it is changed."""
+    changes = config.augment[1:] if decodes_windows(manifest, config) else config.augment
+    if not changes:
+        return 0
+    shape, dtype = decoded_signature(manifest, config)[augmented_input(manifest, config)]
+    in_floats = any(isinstance(change, RandomResizedCrop | Color | Mixup) for change in changes)
+    width = max(FLOAT_BYTES, np.dtype(dtype).itemsize) if in_floats else np.dtype(dtype).itemsize
+    return AUGMENT_COPIES * math.prod(shape) * width
 
 
 def _choose_cache(

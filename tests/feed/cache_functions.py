@@ -61,10 +61,11 @@ def memory_growth(directory, config):
     path, settings = Path(directory), FeedConfig.model_validate(config)
     manifest = ShardManifest.read(path / MANIFEST)
 
-    def feed(split):
-        return Feed(path, manifest, split, settings, seed=0, num_replicas=2)
+    def feed(split, **changes):
+        return Feed(path, manifest, split, settings.model_copy(update=changes), seed=0, num_replicas=2)
 
-    for _ in feed("test").training(0).take(4):  # loads all code that is needed
+    small = feed("test", global_batch_size=8)  # whose memory, which is kept for what comes, is next to none
+    for _ in small.training(0).take(4):  # loads all code that is needed
         pass
     before = _anonymous_bytes()
     sizes, done = [before], threading.Event()

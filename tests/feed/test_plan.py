@@ -54,6 +54,11 @@ def tensors(num_examples: int) -> ShardManifest:
     return manifest(num_examples, 1_100, x=Feature.of("tensor", "uint8", (1000 - LABEL_AND_ID,)))
 
 
+def pixels(num_examples: int) -> ShardManifest:
+    """Returns the manifest of images of 984 bytes that are stored decoded."""
+    return manifest(num_examples, 1_100, x=Feature.of("tensor", "uint8", (8, 41, 3)))
+
+
 def images(num_examples: int) -> ShardManifest:
     """Returns the manifest of images of 20 KB, which are 30,016 bytes decoded to 100 x 100."""
     return manifest(num_examples, 20_000, x=Feature.of("image", "string", (None, None, 3)))
@@ -88,7 +93,7 @@ def feed_config(**settings: object) -> FeedConfig:
         (tensors(10), {"service": "grpc://there:5050"}, HOST, ("none", 0), "the hosts of feed.service read the shards"),
         (images(10), {"augment": WINDOWS}, HOST, ("memory", 10 * 20_056), "every epoch decodes other windows"),
         (images(10), {"augment": [FLIP, *WINDOWS]}, HOST, ("decoded", 10 * 30_016), "are within half"),
-        (tensors(10), {"augment": WINDOWS}, HOST, ("decoded", 10_000), "are within half"),
+        (pixels(10), {"augment": WINDOWS}, HOST, ("decoded", 10_000), "are within half"),
         (images(60_000), {"cache": "decoded", "memory_limit": "2 GB"}, HOST, ("decoded", 60_000 * 30_016), "as asked"),
     ],
 )
@@ -155,6 +160,18 @@ def test_images_being_decoded_count_at_their_full_size():
     measured = images(10).model_copy(update={"statistics": sizes})
     plan = plan_feed(measured, "train", feed_config(cache="none"), HOST)
     assert plan.memory_bytes - plain.memory_bytes == 4 * 32 * 500 * 300 * 3
+
+
+@pytest.mark.parametrize(
+    ("augment", "copies"),
+    [([FLIP], 4), ([FLIP, {"kind": "mixup"}], 16), (WINDOWS, 0), ([*WINDOWS, FLIP], 4), ([FLIP, *WINDOWS], 16)],
+)
+def test_images_being_changed_count_as_often_as_they_are_held(augment, copies):
+    """In bytes of uint8; what mixes or resizes does so in float32, and a window that stands first is only decoded."""
+    plain, changed = (
+        plan_feed(images(10**6), "train", feed_config(cache="none", augment=some), HOST) for some in ([], augment)
+    )
+    assert changed.memory_bytes - plain.memory_bytes == 4 * 100 * copies * 30_000
 
 
 def test_what_fills_a_cache_counts_its_images_at_full_size_and_rows_that_are_copied_none():
