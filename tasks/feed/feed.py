@@ -140,13 +140,20 @@ class Feed:
             epoch, num_batches, first_window, drop = (numbers[place] for place in range(4))
             batch_size = self._share.batch_size
 
-            def mix(number: tf.Tensor, window: Examples) -> Examples:
+            # Each copy of a record counts: a window that is a number of whole batches is not put together again.
+            whole = self._config.window % batch_size == 0
+
+            def mix(number: tf.Tensor, window: Examples) -> tf.data.Dataset:
                 order = self._mixed(window, columns, epoch, number)
-                return tf.gather(window, order[tf.where(number == first_window, drop, tf.zeros_like(drop)) :])
+                order = order[tf.where(number == first_window, drop, tf.zeros_like(drop)) :]
+                size = tf.size(order, tf.int64)
+                step = tf.constant(batch_size, tf.int64) if whole else size
+                starts = tf.data.Dataset.range(0, size, step)
+                return starts.map(lambda start: tf.gather(window, order[start : start + step]))
 
             if shuffle:
-                windows = reader.read(blocks, self._config.window).enumerate(first_window)
-                batches = windows.map(mix).rebatch(batch_size).take(num_batches)
+                windows = reader.read(blocks, self._config.window).enumerate(first_window).flat_map(mix)
+                batches = (windows if whole else windows.rebatch(batch_size)).take(num_batches)
             else:
                 batches = reader.read(blocks, batch_size)
 
