@@ -1,11 +1,82 @@
 """Optimization: the fields of train.optimizer, which say by which rule the weights are updated."""
 
-from typing import Annotated, Literal
+import difflib
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
 
 from tasks.duration import Duration
 from tasks.section import Section, kind_if_none
+
+NUMBER, FLAG, PATTERNS = "a number", "true or false", "a list of patterns"
+_ADAM = {"beta_1": NUMBER, "beta_2": NUMBER, "epsilon": NUMBER, "weight_decay": NUMBER}
+
+# Keras's optimizers with the arguments that are the user's. Written down here, so that a wrong one is refused without
+# an import of Keras; a test holds it against Keras. Left out is what has a field of its own (learning rate, clipping,
+# averages) and what goes wrong on several replicas (accumulation and loss scaling by the optimizer).
+OPTIMIZERS: dict[str, tuple[str, dict[str, str]]] = {
+    "adadelta": ("Adadelta", {"rho": NUMBER, "epsilon": NUMBER, "weight_decay": NUMBER}),
+    "adafactor": (
+        "Adafactor",
+        {
+            "beta_2_decay": NUMBER,
+            "epsilon_1": NUMBER,
+            "epsilon_2": NUMBER,
+            "clip_threshold": NUMBER,
+            "relative_step": FLAG,
+            "weight_decay": NUMBER,
+        },
+    ),
+    "adagrad": ("Adagrad", {"initial_accumulator_value": NUMBER, "epsilon": NUMBER, "weight_decay": NUMBER}),
+    "adam": ("Adam", {**_ADAM, "amsgrad": FLAG}),
+    "adamax": ("Adamax", _ADAM),
+    "adamw": ("AdamW", {**_ADAM, "amsgrad": FLAG}),
+    "ftrl": (
+        "Ftrl",
+        {
+            "learning_rate_power": NUMBER,
+            "initial_accumulator_value": NUMBER,
+            "l1_regularization_strength": NUMBER,
+            "l2_regularization_strength": NUMBER,
+            "l2_shrinkage_regularization_strength": NUMBER,
+            "beta": NUMBER,
+            "weight_decay": NUMBER,
+        },
+    ),
+    "lamb": ("Lamb", _ADAM),
+    "lion": ("Lion", {"beta_1": NUMBER, "beta_2": NUMBER, "weight_decay": NUMBER}),
+    "muon": (
+        "Muon",
+        {
+            **dict.fromkeys(("adam_beta_1", "adam_beta_2", "adam_weight_decay", "epsilon", "weight_decay"), NUMBER),
+            "exclude_layers": PATTERNS,
+            "exclude_embeddings": FLAG,
+            **dict.fromkeys(("muon_a", "muon_b", "muon_c", "adam_lr_ratio", "momentum", "ns_steps"), NUMBER),
+            "nesterov": FLAG,
+            "rms_rate": NUMBER,
+        },
+    ),
+    "nadam": ("Nadam", _ADAM),
+    "rmsprop": (
+        "RMSprop",
+        {"rho": NUMBER, "momentum": NUMBER, "epsilon": NUMBER, "centered": FLAG, "weight_decay": NUMBER},
+    ),
+    "schedule_free_adamw": ("ScheduleFreeAdamW", {**_ADAM, "warmup_steps": NUMBER}),
+    "sgd": ("SGD", {"momentum": NUMBER, "nesterov": FLAG, "weight_decay": NUMBER}),
+}
+_ELSEWHERE = {
+    "learning_rate": "train.optimizer.learning_rate",
+    "global_clipnorm": "train.clip_norm, which clips after the sum over the replicas",
+    "clipnorm": "train.clip_norm, which clips after the sum over the replicas",
+    "clipvalue": "train.clip_norm, which clips after the sum over the replicas",
+}
+
+
+def _name(given: Any) -> Any:
+    """Returns our name of an optimizer that is given by Keras's class or in another spelling of it."""
+    plain = str(given).replace("_", "").lower()
+    return next((name for name in OPTIMIZERS if name.replace("_", "") == plain), given)
 
 
 class ConstantSchedule(Section):
@@ -25,8 +96,26 @@ class CosineSchedule(Section):
 class OptimizerConfig(Section):
     """A Keras optimizer and its learning rate."""
 
-    name: Literal["sgd", "adam", "adamw", "lion"] = "adamw"
-    """Which of Keras's optimizers."""
+    name: Annotated[
+        Literal[
+            "sgd",
+            "adam",
+            "adamw",
+            "lion",
+            "adadelta",
+            "adafactor",
+            "adagrad",
+            "adamax",
+            "ftrl",
+            "lamb",
+            "muon",
+            "nadam",
+            "rmsprop",
+            "schedule_free_adamw",
+        ],
+        BeforeValidator(_name),
+    ] = "adamw"
+    """Which of Keras's optimizers; its class's name will do too, such as RMSprop."""
     learning_rate: float = Field(1e-3, gt=0)
     """Step size for one optimizer update at its highest."""
     schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")] = (
@@ -35,3 +124,52 @@ class OptimizerConfig(Section):
     """How the learning rate moves during training."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the Keras optimizer, such as momentum or weight_decay."""
+    exclude_from_weight_decay: tuple[str, ...] = ()
+    """Regular expressions, such as bias or ^embedding/: a weight in whose path (layer/weight) one is found is left out
+    of the weight decay."""
+
+    @field_validator("args")
+    @classmethod
+    def _are_its_arguments(cls, args: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+        name = info.data.get("name")
+        if name is None:  # refused itself
+            return args
+        known = OPTIMIZERS[name][1]
+        for argument, value in args.items():
+            if argument not in known:
+                close = difflib.get_close_matches(argument, known, n=1)
+                fix = f"; did you mean {close[0]}?" if close else ""
+                if argument in _ELSEWHERE:
+                    fix = f"; use {_ELSEWHERE[argument]}"
+                raise ValueError(f"must be arguments of {name}, which has {', '.join(sorted(known))}{fix}")
+            if not _fits(value, known[argument]):
+                raise ValueError(f"must be arguments of {name}, whose {argument} is {known[argument]}")
+        return args
+
+    @field_validator("exclude_from_weight_decay")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"must be regular expressions, and {pattern!r} is none ({error})") from None
+        if patterns and not _decays(info.data.get("name"), info.data.get("args", {})):
+            raise ValueError("must be empty where there is no weight decay; add args={weight_decay: 0.01}")
+        return patterns
+
+
+def _fits(value: JsonValue, kind: str) -> bool:
+    if value is None:
+        return True
+    if kind == PATTERNS:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, bool) if kind == FLAG else isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _decays(name: str | None, args: dict[str, JsonValue]) -> bool:
+    """Returns whether an optimizer has a weight decay; two of Keras's have one unless it is taken away."""
+    default = {"weight_decay": 0.004} if name in ("adamw", "muon") else {}
+    default |= {"adam_weight_decay": 0.004} if name == "muon" else {}
+    decays = {**default, **args}
+    return bool(decays.get("weight_decay") or decays.get("adam_weight_decay"))

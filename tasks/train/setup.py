@@ -62,9 +62,11 @@ def set_up(run: Run, shards: Shards) -> Setup:
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
         optimizer = build_optimizer(
-            config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
+            config.train.optimizer,
+            model.trainable_variables,
+            total_steps=total_steps,
+            warmup_steps=steps(warmup) if warmup else 0,
         )
-        optimizer.build(model.trainable_variables)
     validation = evaluation_feed(
         shards.directory,
         manifest,
