@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
 
@@ -79,18 +79,74 @@ def _name(given: Any) -> Any:
     return next((name for name in OPTIMIZERS if name.replace("_", "") == plain), given)
 
 
-class ConstantSchedule(Section):
-    """The learning rate stays as it is."""
+class _Schedule(Section):
+    """How the learning rate moves; a function of the step."""
+
+    depends_on_total: ClassVar[bool] = False
+    """Whether the learning rate of a step depends on train.total, so that a training cannot be made longer."""
+    warmup: Duration | None = None
+    """Length of the rise from zero; default: none."""
+
+
+class ConstantSchedule(_Schedule):
+    """The learning rate stays as it is after warm-up."""
 
     kind: Literal["constant"] = "constant"
 
 
-class CosineSchedule(Section):
+class CosineSchedule(_Schedule):
     """The learning rate rises linearly during warm-up, then falls to zero along a half cosine."""
 
+    depends_on_total = True
     kind: Literal["cosine"] = "cosine"
-    warmup: Duration | None = None
-    """Length of the rise from zero; default: none."""
+
+
+class StepSchedule(_Schedule):
+    """The learning rate is multiplied by a factor from each boundary on."""
+
+    kind: Literal["step"] = "step"
+    boundaries: tuple[Duration, ...] = Field(min_length=1)
+    """Where it changes, from the start of the training on, such as [30 epochs, 60 epochs]."""
+    factors: tuple[Annotated[float, Field(gt=0)], ...]
+    """One for each boundary, each of train.optimizer.learning_rate and not of what it was before: [0.1, 0.01]."""
+
+    @field_validator("factors")
+    @classmethod
+    def _are_as_many(cls, factors: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        boundaries = info.data.get("boundaries")
+        if boundaries is not None and len(factors) != len(boundaries):
+            raise ValueError(f"must be one for each of the {len(boundaries)} boundaries")
+        return factors
+
+
+class PolynomialSchedule(_Schedule):
+    """The learning rate falls as a power of the steps that are left, in a line unless told otherwise."""
+
+    depends_on_total = True
+    kind: Literal["polynomial"] = "polynomial"
+    power: float = Field(1, gt=0)
+    """Power of the share of steps that are left."""
+    end_factor: float = Field(0, ge=0, le=1)
+    """Share of the learning rate to which it falls."""
+
+
+class ExponentialSchedule(_Schedule):
+    """The learning rate is multiplied by a factor again and again after warm-up."""
+
+    kind: Literal["exponential"] = "exponential"
+    every: Duration
+    """Length in which it is multiplied once."""
+    factor: float = Field(gt=0)
+    """By what, such as 0.97."""
+    staircase: bool = False
+    """Whether it changes at the end of each such length only, not from step to step."""
+
+
+LearningRateSchedule = Annotated[
+    ConstantSchedule | CosineSchedule | StepSchedule | PolynomialSchedule | ExponentialSchedule,
+    Field(discriminator="kind"),
+    kind_if_none("cosine"),
+]
 
 
 class OptimizerConfig(Section):
@@ -118,9 +174,11 @@ class OptimizerConfig(Section):
     """Which of Keras's optimizers; its class's name will do too, such as RMSprop."""
     learning_rate: float = Field(1e-3, gt=0)
     """Step size for one optimizer update at its highest."""
-    schedule: Annotated[ConstantSchedule | CosineSchedule, Field(discriminator="kind"), kind_if_none("cosine")] = (
-        CosineSchedule()
-    )
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"
+    """Whether it is multiplied by feed.global_batch_size / reference_batch_size, or the square root of that."""
+    reference_batch_size: int = Field(256, gt=0)
+    """Global batch size for which learning_rate is given, if it is scaled."""
+    schedule: LearningRateSchedule = CosineSchedule()
     """How the learning rate moves during training."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the Keras optimizer, such as momentum or weight_decay."""

@@ -52,6 +52,27 @@ def test_an_argument_that_the_optimizer_has_not_is_refused(args: str, message: s
     assert said.startswith(f"train.optimizer.args{message}")
 
 
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("{kind: step}", "train.optimizer.schedule.boundaries: is required but missing"),
+        (
+            "{kind: step, boundaries: [3 epochs, 6 epochs], factors: [0.1]}",
+            "train.optimizer.schedule.factors=[0.1]: must be one for each of the 2 boundaries (One",
+        ),
+        ("{kind: exponential, factor: 0.9}", "train.optimizer.schedule.every: is required but missing"),
+        (
+            "{kind: steps}",
+            "train.optimizer.schedule.kind='steps': must be one of constant, cosine, step, polynomial, exponential; "
+            "did you mean step?",
+        ),
+        ("{kind: cosine, power: 2}", "train.optimizer.schedule.power=2: no such field; "),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused(schedule: str, message: str) -> None:
+    assert refusal(f"train.optimizer.schedule={schedule}").startswith(message)
+
+
 def test_weights_are_excluded_only_from_a_weight_decay_that_is_there() -> None:
     exclude = "train.optimizer.exclude_from_weight_decay=[bias]"
     for name, args in (("adamw", "{}"), ("muon", "{weight_decay: 0}"), ("sgd", "{weight_decay: 0.01}")):

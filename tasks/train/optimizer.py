@@ -6,23 +6,25 @@ from collections.abc import Sequence
 import keras
 
 from tasks.errors import ConfigError
-from tasks.optimization import OPTIMIZERS, CosineSchedule, OptimizerConfig
+from tasks.optimization import OPTIMIZERS, OptimizerConfig
 
 WEIGHTS_SHOWN = 12
 
 
 def build_optimizer(
-    config: OptimizerConfig, variables: Sequence[keras.Variable], *, total_steps: int, warmup_steps: int
+    config: OptimizerConfig,
+    variables: Sequence[keras.Variable],
+    rate: float | keras.optimizers.schedules.LearningRateSchedule,
 ) -> keras.optimizers.Optimizer:
     """Returns the optimizer of `variables`, for use with `strategy.run`; call it in the strategy's scope.
 
-    Raises ConfigError if Keras refuses an argument, or a pattern of `exclude_from_weight_decay` fits no variable.
+    `rate` is what `schedule.learning_rate` returned. Raises ConfigError if Keras refuses an argument, or a pattern of
+    `exclude_from_weight_decay` is found in the path of no variable.
 
     It must be given gradients that are summed over the replicas already: its own sum is switched off, because a second
     one doubles the traffic and multiplies the gradients by the number of replicas.
     """
     try:
-        rate = _learning_rate(config, total_steps=total_steps, warmup_steps=warmup_steps)
         optimizer = getattr(keras.optimizers, OPTIMIZERS[config.name][0])(learning_rate=rate, **config.args)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"train.optimizer.args={config.args}: Keras's {config.name} refuses them: {error}") from error
@@ -47,19 +49,3 @@ def _excluded(patterns: Sequence[str], variables: Sequence[keras.Variable]) -> l
             )
         found += fitting
     return found
-
-
-def _learning_rate(config: OptimizerConfig, *, total_steps: int, warmup_steps: int) -> object:
-    if not isinstance(config.schedule, CosineSchedule):
-        return config.learning_rate
-    if warmup_steps >= total_steps:
-        raise ConfigError(
-            f"train.optimizer.schedule.warmup={config.schedule.warmup}: is {warmup_steps} steps, and train.total only "
-            f"{total_steps}; make it shorter than the training"
-        )
-    return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0 if warmup_steps else config.learning_rate,
-        decay_steps=total_steps - warmup_steps,
-        warmup_target=config.learning_rate if warmup_steps else None,
-        warmup_steps=warmup_steps,
-    )

@@ -10,11 +10,11 @@ from tasks.duration import Duration
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
-from tasks.optimization import CosineSchedule
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.inference import Predictor
 from tasks.train.optimizer import build_optimizer
+from tasks.train.schedule import learning_rate
 from tasks.workers.devices import open_strategy
 
 
@@ -56,17 +56,13 @@ def set_up(run: Run, shards: Shards) -> Setup:
         )
 
     total_steps = steps(config.train.total)
-    schedule = config.train.optimizer.schedule
-    warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
     preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
-        optimizer = build_optimizer(
-            config.train.optimizer,
-            model.trainable_variables,
-            total_steps=total_steps,
-            warmup_steps=steps(warmup) if warmup else 0,
+        rate = learning_rate(
+            config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
+        optimizer = build_optimizer(config.train.optimizer, model.trainable_variables, rate)
     validation = evaluation_feed(
         shards.directory,
         manifest,

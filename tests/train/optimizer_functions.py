@@ -7,8 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.config import Mirrored
+from tasks.duration import Duration
 from tasks.optimization import OPTIMIZERS, OptimizerConfig
 from tasks.train.optimizer import build_optimizer
+from tasks.train.schedule import learning_rate
 from tasks.workers.devices import open_strategy
 
 SHAPES = {"dense/kernel": (4, 3), "dense/bias": (3,), "conv/kernel": (2, 2, 3, 2)}
@@ -34,7 +36,6 @@ def differences_on_two_replicas():
     for name in OPTIMIZERS:
         config = OptimizerConfig(
             name=name,
-            schedule={"kind": "constant"},
             args={"weight_decay": 0.1},
             exclude_from_weight_decay=("bias",),
         )
@@ -48,17 +49,39 @@ def decayed(name, args, patterns):
     """Returns {path: what of each weight is left} by one step with a gradient of zero and a learning rate of 0.1."""
     strategy = open_strategy(Mirrored(num_replicas=2))
     keras.config.set_floatx("float64")
-    config = OptimizerConfig(
-        name=name, learning_rate=0.1, schedule={"kind": "constant"}, args=args, exclude_from_weight_decay=patterns
-    )
+    config = OptimizerConfig(name=name, args=args, exclude_from_weight_decay=patterns)
     with strategy.scope():
         weights = _weights()
         before = [np.asarray(weight.value) for weight in weights]
-        optimizer = build_optimizer(config, weights, total_steps=10, warmup_steps=0)
+        optimizer = build_optimizer(config, weights, 0.1)
     strategy.run(lambda: optimizer.apply([tf.zeros_like(weight.value) for weight in weights], weights))
     left = [np.asarray(weight.value) / values for weight, values in zip(weights, before, strict=True)]
     assert all(np.ptp(each) < 1e-12 for each in left)
     return {weight.path: float(each.flat[0]) for weight, each in zip(weights, left, strict=True)}
+
+
+def learning_rates(optimizer, *, precision, total_steps, steps_per_epoch, global_batch_size, steps):
+    """Returns what Keras's SGD takes for the learning rate after each of so many `steps`, and the type of it."""
+    strategy = open_strategy(Mirrored(num_replicas=2))
+    keras.config.set_floatx(precision)
+
+    def resolve(duration):
+        return Duration(duration).steps(
+            num_examples=steps_per_epoch * global_batch_size,
+            global_batch_size=global_batch_size,
+            steps_per_epoch=steps_per_epoch,
+        )
+
+    config = OptimizerConfig.model_validate({"name": "sgd", **optimizer})
+    with strategy.scope():
+        rate = learning_rate(config, total_steps=total_steps, global_batch_size=global_batch_size, steps=resolve)
+        built = build_optimizer(config, _weights(), rate)
+    now = tf.function(lambda: tf.convert_to_tensor(built.learning_rate))
+    found = []
+    for step in steps:
+        built.iterations.assign(step)
+        found.append(float(now()))
+    return {"rates": found, "dtype": now().dtype.name}
 
 
 def _weights():
@@ -74,7 +97,7 @@ def _weights():
 def _three_steps(config, strategy):
     with strategy.scope():
         weights = _weights()
-        optimizer = build_optimizer(config, weights, total_steps=10, warmup_steps=0)
+        optimizer = build_optimizer(config, weights, 0.1)
     numbers = np.random.default_rng(1)
     apply = tf.function(lambda gradients: strategy.run(lambda: optimizer.apply(gradients, weights)))
     for _ in range(3):
