@@ -128,6 +128,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             "examples/s": f"{trained.examples_per_second:,.0f}  ({trained.num_replicas} replicas, "
             f"step p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms)",
             "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
+            **({"stopped early": trained.stopped_early} if trained.stopped_early else {}),
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
             "model": str(found.exported.directory),
             "registered": f"{found.registered.name} version {found.registered.version}",

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import OptimizerConfig
+from tasks.optimization import EarlyStopping, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -159,6 +159,8 @@ class TrainConfig(Section):
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    early_stopping: EarlyStopping | None = None
+    """When to end before the total; default: never."""
     checkpoint_every: Duration = Duration("1 epochs")
     """Distance between checkpoints; there is always one at the end of an epoch too."""
     keep_checkpoints: int = Field(2, ge=1)

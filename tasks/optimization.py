@@ -142,6 +142,17 @@ class ExponentialSchedule(_Schedule):
     """Whether it changes at the end of each such length only, not from step to step."""
 
 
+class EarlyStopping(Section):
+    """The training ends before its total when a figure of the validation does not improve any more."""
+
+    metric: Literal["val_accuracy", "val_loss"] = "val_loss"
+    """The figure that has to improve."""
+    patience: int = Field(5, ge=1)
+    """Epochs without an improvement after which the training ends."""
+    min_delta: float = Field(0, ge=0)
+    """What it has to improve by more than, in the metric's own unit, to count."""
+
+
 LearningRateSchedule = Annotated[
     ConstantSchedule | CosineSchedule | StepSchedule | PolynomialSchedule | ExponentialSchedule,
     Field(discriminator="kind"),

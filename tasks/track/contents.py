@@ -102,6 +102,8 @@ def _tags(run: Run, trained: TrainResult | None) -> dict[str, str]:
     }
     if trained is not None:
         tags["millstream.num_replicas"] = str(trained.num_replicas)
+        if trained.stopped_early:
+            tags["millstream.stopped_early"] = trained.stopped_early
     if state.prefect_flow_run_ids:
         tags["prefect.flow_run_id"] = state.prefect_flow_run_ids[-1]
     return tags | (provenance.as_tags() if provenance is not None else {})
