@@ -4,7 +4,7 @@ import difflib
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo, field_validator
 
 from tasks.duration import Duration
 from tasks.section import Section, kind_if_none
@@ -140,6 +140,14 @@ class ExponentialSchedule(_Schedule):
     """By what, such as 0.97."""
     staircase: bool = False
     """Whether it changes at the end of each such length only, not from step to step."""
+
+
+# Told apart first, so that what is said of one weight is not mixed with what the word should have been.
+ClassWeights = Annotated[
+    Annotated[Literal["balanced"], Tag("word")]
+    | Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], Tag("weights")],
+    Discriminator(lambda value: "weights" if isinstance(value, dict) else "word"),
+]
 
 
 class EarlyStopping(Section):

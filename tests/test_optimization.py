@@ -73,6 +73,19 @@ def test_a_schedule_that_is_none_is_refused(schedule: str, message: str) -> None
     assert refusal(f"train.optimizer.schedule={schedule}").startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("balancd", "train.class_weights='balancd': must be balanced (By"),
+        ("{a: -1, b: 1}", "train.class_weights.a=-1: must be greater than or equal to 0"),
+        ("{a: .inf}", "train.class_weights.a=inf: must be a finite number"),
+        ("{0: 2}", "train.class_weights.0=0: must be text"),
+    ],
+)
+def test_class_weights_that_are_none_are_refused(weights: str, message: str) -> None:
+    assert refusal(f"train.class_weights={weights}").startswith(message)
+
+
 def test_weights_are_excluded_only_from_a_weight_decay_that_is_there() -> None:
     exclude = "train.optimizer.exclude_from_weight_decay=[bias]"
     for name, args in (("adamw", "{}"), ("muon", "{weight_decay: 0}"), ("sgd", "{weight_decay: 0.01}")):

@@ -49,6 +49,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         setup.strategy,
         setup.model,
         setup.optimizer,
+        loss_of=setup.loss,
         target=setup.target,
         seed=config.seed,
         clip_norm=config.clip_norm,

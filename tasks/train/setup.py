@@ -13,6 +13,7 @@ from tasks.models.build import build_model
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.inference import Predictor
+from tasks.train.loss import Loss, build_loss
 from tasks.train.optimizer import build_optimizer
 from tasks.train.schedule import learning_rate
 from tasks.workers.devices import open_strategy
@@ -26,6 +27,7 @@ class Setup:
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
+    loss: Loss
     validation: Predictor
     target: str
     total_steps: int
@@ -76,6 +78,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         feed=feed,
         model=model,
         optimizer=optimizer,
+        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         target=manifest.target,
         total_steps=total_steps,

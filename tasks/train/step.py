@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
+from tasks.train.loss import Loss
 
 
 class StepOutcomes(NamedTuple):
@@ -31,6 +32,7 @@ def make_run_steps(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     *,
+    loss_of: Loss,
     target: str,
     seed: int,
     clip_norm: float | None,
@@ -57,10 +59,10 @@ def make_run_steps(
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
-            losses = _cross_entropy(labels, logits)
+            losses = loss_of(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
                 share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * _cross_entropy(batch["mix_label"], logits)
+                losses = share * losses + (1 - share) * loss_of(batch["mix_label"], logits)
                 labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
             # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
             # the mean over the global batch, however the rows are spread.
@@ -108,10 +110,6 @@ def make_run_steps(
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def _dtypes(float_type: str) -> tuple[object, ...]:
