@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import ClassWeights, EarlyStopping, OptimizerConfig
+from tasks.optimization import ClassWeights, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -151,6 +151,8 @@ class TrainConfig(Section):
     """Decides initial weights, order of examples and dropout masks."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The update rule."""
+    ema: EmaConfig | None = None
+    """Averages of the weights; default: none are kept."""
     class_weights: ClassWeights | None = None
     """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
     label_smoothing: float = Field(0, ge=0, lt=1)

@@ -161,6 +161,15 @@ class EarlyStopping(Section):
     """What it has to improve by more than, in the metric's own unit, to count."""
 
 
+class EmaConfig(Section):
+    """Exponential moving averages of the weights, beside them in the checkpoints."""
+
+    momentum: float = Field(0.999, gt=0, lt=1)
+    """Share of an average that stays in each step; the weights of about the last 1 / (1 - momentum) steps count."""
+    evaluate: bool = False
+    """Whether the averages are validated, evaluated and exported in place of the weights."""
+
+
 LearningRateSchedule = Annotated[
     ConstantSchedule | CosineSchedule | StepSchedule | PolynomialSchedule | ExponentialSchedule,
     Field(discriminator="kind"),

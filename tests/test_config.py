@@ -25,8 +25,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "class_weights, clip_norm, deterministic, early_stopping, keep_checkpoints, label_smoothing, max_restarts, "
-            "max_rollbacks, on_nonfinite, optimizer, precision, profile_steps, seed, steps_per_call, total",
+            "class_weights, clip_norm, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
+            "max_restarts, max_rollbacks, on_nonfinite, optimizer, precision, profile_steps, seed, steps_per_call, "
+            "total",
         ),
         (
             {"window": 5},

@@ -50,6 +50,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         setup.model,
         setup.optimizer,
         loss_of=setup.loss,
+        ema=setup.ema,
         target=setup.target,
         seed=config.seed,
         clip_norm=config.clip_norm,
@@ -158,7 +159,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     if perf:
         events.append(run.events, perf, step=position.step)
     progress("validate", step=position.step)
-    figures = setup.validation.predict().figures()
+    figures = setup.validate().figures()
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,

@@ -12,7 +12,8 @@ from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
-from tasks.train.inference import Predictor
+from tasks.train.ema import Ema
+from tasks.train.inference import Predictions, Predictor
 from tasks.train.loss import Loss, build_loss
 from tasks.train.optimizer import build_optimizer
 from tasks.train.schedule import learning_rate
@@ -28,6 +29,7 @@ class Setup:
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     loss: Loss
+    ema: Ema
     validation: Predictor
     target: str
     total_steps: int
@@ -35,8 +37,13 @@ class Setup:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that a checkpoint holds: weights, statistics and seeds of the model, then the optimizer's."""
-        return [*self.model.variables, *self.optimizer.variables]
+        """All that a checkpoint holds: weights, statistics and seeds of the model, its averages, the optimizer's."""
+        return [*self.model.variables, *self.ema.variables, *self.optimizer.variables]
+
+    def validate(self) -> Predictions:
+        """Returns the predictions of the weights that are evaluated; raises Stopped if a signal comes meanwhile."""
+        with self.ema.in_place():
+            return self.validation.predict()
 
 
 def set_up(run: Run, shards: Shards) -> Setup:
@@ -65,6 +72,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
         optimizer = build_optimizer(config.train.optimizer, model.trainable_variables, rate)
+        ema = Ema(model.variables, config.train.ema)
     validation = evaluation_feed(
         shards.directory,
         manifest,
@@ -78,6 +86,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         feed=feed,
         model=model,
         optimizer=optimizer,
+        ema=ema,
         loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         target=manifest.target,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
+from tasks.train.ema import Ema
 from tasks.train.loss import Loss
 
 
@@ -33,6 +34,7 @@ def make_run_steps(
     optimizer: keras.optimizers.Optimizer,
     *,
     loss_of: Loss,
+    ema: Ema,
     target: str,
     seed: int,
     clip_norm: float | None,
@@ -69,8 +71,9 @@ def make_run_steps(
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
                 mine += tf.add_n(model.losses) / num_replicas
-        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
-        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        num_correct = tf.reduce_sum(
+            tf.where(mask, tf.cast(keras.metrics.sparse_categorical_accuracy(labels, logits), float_type), 0)
+        )
         # The figures ride along with the gradients: one reduction a step.
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
@@ -83,6 +86,7 @@ def make_run_steps(
         if clip_norm is not None:
             sums, _ = tf.clip_by_global_norm(sums, clip_norm)
         optimizer.apply(sums, variables)
+        ema.update(tf.convert_to_tensor(optimizer.iterations))
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct = strategy.run(gradients, args=(batch,))

@@ -106,6 +106,7 @@ def test_a_run_stops_at_the_same_epoch_when_it_was_killed_before_and_is_evaluate
     assert Path(evaluate(run, shards, ended).checkpoint) == ended.best_checkpoint
 
 
+@pytest.mark.prove
 def test_a_run_whose_patience_ends_with_its_total_was_not_stopped_early(trainer):
     result = train(trainer.run(*STOPPING, "train.total=3 epochs"), trainer.digits.shards)
     assert (result.num_steps, result.stopped_early) == (69, "")
