@@ -1,4 +1,4 @@
-"""Optimization: the fields of train.optimizer, which say by which rule the weights are updated."""
+"""Optimization: the fields of train that say by which rule, how fast and how long the weights are updated."""
 
 import difflib
 import re
@@ -240,9 +240,20 @@ class OptimizerConfig(Section):
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"must be regular expressions, and {pattern!r} is none ({error})") from None
-        if patterns and not _decays(info.data.get("name"), info.data.get("args", {})):
+        sound = {"name", "args"} <= info.data.keys()  # otherwise they are refused themselves
+        if patterns and sound and not decays(info.data["name"], info.data["args"]):
             raise ValueError("must be empty where there is no weight decay; add args={weight_decay: 0.01}")
         return patterns
+
+
+def decays(name: str, args: dict[str, JsonValue]) -> bool:
+    """Returns whether an optimizer has a weight decay; two of Keras's have one unless it is taken away."""
+    defaults = {
+        "adamw": {"weight_decay": 0.004},
+        "muon": {"weight_decay": 0.004, "adam_weight_decay": 0.004},
+    }
+    taken: dict[str, JsonValue] = {**defaults.get(name, {}), **args}
+    return bool(taken.get("weight_decay") or taken.get("adam_weight_decay"))
 
 
 def _fits(value: JsonValue, kind: str) -> bool:
@@ -251,11 +262,3 @@ def _fits(value: JsonValue, kind: str) -> bool:
     if kind == PATTERNS:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, bool) if kind == FLAG else isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _decays(name: str | None, args: dict[str, JsonValue]) -> bool:
-    """Returns whether an optimizer has a weight decay; two of Keras's have one unless it is taken away."""
-    default = {"weight_decay": 0.004} if name in ("adamw", "muon") else {}
-    default |= {"adam_weight_decay": 0.004} if name == "muon" else {}
-    decays = {**default, **args}
-    return bool(decays.get("weight_decay") or decays.get("adam_weight_decay"))

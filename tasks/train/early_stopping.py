@@ -1,5 +1,6 @@
 """Early stopping: when the figures of the validations say that a training is at its end."""
 
+import math
 from typing import Any
 
 from tasks.optimization import EarlyStopping
@@ -12,7 +13,7 @@ def is_better(metric: str, value: float, than: float | None, *, by: float = 0.0)
     A value that is not finite is never better.
     """
     sign = -1 if metric.endswith("loss") else 1
-    return value - value == 0 and (than is None or sign * (value - than) > by)  # infinity - infinity is NaN
+    return math.isfinite(value) and (than is None or sign * (value - than) > by)
 
 
 def judge(config: EarlyStopping, position: Position, value: float, *, steps_per_epoch: int) -> dict[str, Any]:

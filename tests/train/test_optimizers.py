@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ConfigError
-from tasks.optimization import FLAG, NUMBER, OPTIMIZERS
+from tasks.optimization import FLAG, NUMBER, OPTIMIZERS, decays
 
 # Of every optimizer in Keras. They have a field of their own here, or are wrong on several replicas.
 TAKEN = {
@@ -34,7 +34,8 @@ def call(workers, tmp_path):
 def test_the_optimizers_and_their_arguments_are_those_of_keras(call):
     found = call("keras_arguments")
     assert {name for name, _ in OPTIMIZERS.values()} == found.keys() - {"Optimizer"}
-    for name, arguments in OPTIMIZERS.values():
+    for ours, (name, arguments) in OPTIMIZERS.items():
+        assert decays(ours, {}) == any(found[name].get(decay) for decay in ("weight_decay", "adam_weight_decay"))
         assert arguments.keys() == found[name].keys() - TAKEN, name
         for argument, kind in arguments.items():
             default = found[name][argument]
