@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import OptimizerConfig
+from tasks.optimization import ClassWeights, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -159,6 +159,12 @@ class TrainConfig(Section):
     """Decides initial weights, order of examples and dropout masks."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The update rule."""
+    ema: EmaConfig | None = None
+    """Averages of the weights; default: none are kept."""
+    class_weights: ClassWeights | None = None
+    """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
+    label_smoothing: float = Field(0, ge=0, lt=1)
+    """Share of each label that is spread evenly over all classes."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest global norm of the gradient, taken after the sum over all replicas; default: no clipping."""
     precision: Literal["float32", "float64"] = "float32"
@@ -167,6 +173,8 @@ class TrainConfig(Section):
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    early_stopping: EarlyStopping | None = None
+    """When to end before the total; default: never."""
     checkpoint_every: Duration = Duration("1 epochs")
     """Distance between checkpoints; there is always one at the end of an epoch too."""
     keep_checkpoints: int = Field(2, ge=1)

@@ -35,6 +35,11 @@ class Position(Record):
     best_step: int = 0
     """0 until the first validation."""
     best_value: float | None = None
+    awaited_value: float | None = None
+    """Value of train.early_stopping.metric that a validation has to better; None until one was finite."""
+    awaited_step: int = 0
+    stopped_early: str = ""
+    """Why the training is at its end here; empty unless train.early_stopping says so."""
 
 
 def path_of(directory: Path, step: int) -> Path:

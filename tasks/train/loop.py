@@ -17,6 +17,7 @@ from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
+from tasks.train.early_stopping import is_better, judge
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
@@ -51,6 +52,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         setup.strategy,
         setup.model,
         setup.optimizer,
+        loss_of=setup.loss,
+        ema=setup.ema,
         target=setup.target,
         seed=config.seed,
         clip_norm=config.clip_norm,
@@ -109,7 +112,8 @@ def _epoch_is_open(setup: Setup, position: Position) -> bool:
 
 
 def _is_done(setup: Setup, position: Position) -> bool:
-    return position.step == setup.total_steps and not _epoch_is_open(setup, position)
+    is_last = position.step == setup.total_steps or position.stopped_early
+    return bool(is_last) and not _epoch_is_open(setup, position)
 
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
@@ -158,7 +162,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     if perf:
         events.append(run.events, perf, step=position.step)
     progress("validate", step=position.step)
-    figures = setup.validation.predict().figures()
+    figures = setup.validate().figures()
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,
@@ -174,14 +178,19 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         line = f"{', '.join(odd)} of epoch {metrics['epoch']:g} not finite, while every weight is: training goes on"
         logger.warning(line)
         progress("note", line=f"{line}; the model or the validation split may hold a value that overflows")
-    value = metrics[run.config.train.best_metric]
-    sign = -1 if run.config.train.best_metric == "val_loss" else 1
     # An accuracy of logits that are no numbers is one all the same.
-    is_best = not odd and (position.best_value is None or sign * value > sign * position.best_value)
-    best = {"best_step": position.step, "best_value": value} if is_best else {}
-    return position.model_copy(
-        update={"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0, **best}
-    )
+    judged = dict.fromkeys(metrics, math.nan) if odd else metrics
+    changes: dict[str, Any] = {"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0}
+    config, value = run.config.train, judged[run.config.train.best_metric]
+    if is_better(config.best_metric, value, position.best_value):
+        changes |= {"best_step": position.step, "best_value": value}
+    if config.early_stopping is not None:
+        value, steps_per_epoch = judged[config.early_stopping.metric], setup.feed.steps_per_epoch
+        changes |= judge(config.early_stopping, position, value, steps_per_epoch=steps_per_epoch)
+    closed = position.model_copy(update=changes)
+    if closed.stopped_early and closed.step < setup.total_steps:
+        progress("note", line=f"stops before the {setup.total_steps} steps of train.total: {closed.stopped_early}")
+    return closed
 
 
 def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) -> TrainResult:
@@ -211,6 +220,7 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         num_parameters=setup.model.count_params(),
         devices=tuple(setup.strategy.extended.worker_devices),
         resumed_from_step=resumed_from_step,
+        stopped_early=position.stopped_early if position.step < setup.total_steps else "",
         skipped_steps=tuple(step + 1 for step in position.skipped),
         input_advice=advice,
         **perf,

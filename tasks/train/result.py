@@ -34,5 +34,7 @@ class TrainResult(Record):
     """What to change first, if that share is not small."""
     resumed_from_step: int
     """0 for a training that began at the start."""
+    stopped_early: str = ""
+    """Why it ended before its total; empty if it did not."""
     skipped_steps: tuple[int, ...] = ()
     """Steps, counted from 1, whose global batch was left out by `train.on_nonfinite: rollback`."""

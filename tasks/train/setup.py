@@ -12,11 +12,13 @@ from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
-from tasks.optimization import CosineSchedule
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
-from tasks.train.inference import Predictor
+from tasks.train.ema import Ema
+from tasks.train.inference import Predictions, Predictor
+from tasks.train.loss import Loss, build_loss
 from tasks.train.optimizer import build_optimizer
+from tasks.train.schedule import learning_rate
 from tasks.workers.devices import open_strategy
 
 
@@ -28,6 +30,8 @@ class Setup:
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
+    loss: Loss
+    ema: Ema
     validation: Predictor
     input_facts: FeedFacts
     target: str
@@ -36,8 +40,13 @@ class Setup:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that a checkpoint holds: weights, statistics and seeds of the model, then the optimizer's."""
-        return [*self.model.variables, *self.optimizer.variables]
+        """All that a checkpoint holds: weights, statistics and seeds of the model, its averages, the optimizer's."""
+        return [*self.model.variables, *self.ema.variables, *self.optimizer.variables]
+
+    def validate(self) -> Predictions:
+        """Returns the predictions of the weights that are evaluated; raises Stopped if a signal comes meanwhile."""
+        with self.ema.in_place():
+            return self.validation.predict()
 
 
 def set_up(run: Run, shards: Shards) -> Setup:
@@ -59,15 +68,14 @@ def set_up(run: Run, shards: Shards) -> Setup:
         )
 
     total_steps = steps(config.train.total)
-    schedule = config.train.optimizer.schedule
-    warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
     preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
-        optimizer = build_optimizer(
-            config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
+        rate = learning_rate(
+            config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
-        optimizer.build(model.trainable_variables)
+        optimizer = build_optimizer(config.train.optimizer, model.trainable_variables, rate)
+        ema = Ema(model.variables, config.train.ema)
     validation = evaluation_feed(
         shards.directory,
         manifest,
@@ -81,6 +89,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
         feed=feed,
         model=model,
         optimizer=optimizer,
+        ema=ema,
+        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,

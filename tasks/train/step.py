@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
+from tasks.train.ema import Ema
+from tasks.train.loss import Loss
 
 
 class StepOutcomes(NamedTuple):
@@ -31,6 +33,8 @@ def make_run_steps(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     *,
+    loss_of: Loss,
+    ema: Ema,
     target: str,
     seed: int,
     clip_norm: float | None,
@@ -57,18 +61,19 @@ def make_run_steps(
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
-            losses = _cross_entropy(labels, logits)
+            losses = loss_of(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
                 share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * _cross_entropy(batch["mix_label"], logits)
+                losses = share * losses + (1 - share) * loss_of(batch["mix_label"], logits)
                 labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
             # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
             # the mean over the global batch, however the rows are spread.
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
                 mine += tf.add_n(model.losses) / num_replicas
-        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
-        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        num_correct = tf.reduce_sum(
+            tf.where(mask, tf.cast(keras.metrics.sparse_categorical_accuracy(labels, logits), float_type), 0)
+        )
         # The figures ride along with the gradients: one reduction a step.
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
@@ -81,6 +86,7 @@ def make_run_steps(
         if clip_norm is not None:
             sums, _ = tf.clip_by_global_norm(sums, clip_norm)
         optimizer.apply(sums, variables)
+        ema.update(tf.convert_to_tensor(optimizer.iterations))
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct = strategy.run(gradients, args=(batch,))
@@ -108,10 +114,6 @@ def make_run_steps(
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps
-
-
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def _dtypes(float_type: str) -> tuple[object, ...]:

@@ -2,6 +2,8 @@
 
 import keras
 
+from tasks.models.layers import SyncBatchNorm
+
 
 def spare(inputs, num_classes):
     """A branch that the loss does not reach: its variables have no gradient."""
@@ -15,6 +17,13 @@ def dense(inputs, num_classes):
     """No normalisation and no dropout: the only sums over replicas are those of the gradients and the figures."""
     x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
     x = keras.layers.Dense(16, activation="relu")(x)
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+
+
+def normalised(inputs, num_classes):
+    """The dense model with batch normalisation: it has statistics too."""
+    x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
+    x = SyncBatchNorm()(keras.layers.Dense(16, activation="relu")(x))
     return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
 
 
