@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import OptimizerConfig
+from tasks.optimization import Clip, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -151,8 +151,8 @@ class TrainConfig(Section):
     """Decides initial weights, order of examples and dropout masks."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The update rule."""
-    clip_norm: float | None = Field(None, gt=0)
-    """Largest global norm of the gradient, taken after the sum over all replicas; default: no clipping."""
+    clip: Clip | None = None
+    """The limit to the gradient, such as {by: global_norm, limit: 1.0}; default: none."""
     precision: Literal["float32", "float64"] = "float32"
     """Type of weights and activations; float64 is for proofs."""
     deterministic: bool = True

@@ -1,4 +1,4 @@
-"""Optimization: the fields of train.optimizer, which say by which rule the weights are updated."""
+"""Optimization: the fields of train.optimizer and train.clip, which say by which rule the weights are updated."""
 
 from typing import Annotated, Literal
 
@@ -20,6 +20,16 @@ class CosineSchedule(Section):
     kind: Literal["cosine"] = "cosine"
     warmup: Duration | None = None
     """Length of the rise from zero; default: none."""
+
+
+class Clip(Section):
+    """A limit to the gradient of the global batch: it is applied once, after the sum over all replicas."""
+
+    by: Literal["global_norm", "variable_norm", "value"] = "global_norm"
+    """What is limited: the norm of all gradients together, which keeps their direction; that of each variable's; or
+    each number by itself, to [-limit, limit]."""
+    limit: float = Field(gt=0)
+    """Largest norm or absolute value that is left as it is."""
 
 
 class OptimizerConfig(Section):

@@ -50,7 +50,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         setup.optimizer,
         target=setup.target,
         seed=config.seed,
-        clip_norm=config.clip_norm,
+        clip=config.clip,
         clock=clock,
     )
     batches = _batches_from(setup, position.step)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
+from tasks.optimization import Clip
 from tasks.train.clock import Clock, timed_next
 
 
@@ -33,7 +34,7 @@ def make_run_steps(
     *,
     target: str,
     seed: int,
-    clip_norm: float | None,
+    clip: Clip | None,
     clock: Clock,
 ) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
@@ -78,9 +79,7 @@ def make_run_steps(
         return sums, loss, num_correct
 
     def apply(sums: list[tf.Tensor]) -> None:
-        if clip_norm is not None:
-            sums, _ = tf.clip_by_global_norm(sums, clip_norm)
-        optimizer.apply(sums, variables)
+        optimizer.apply(clip_gradients(sums, clip) if clip else sums, variables)
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct = strategy.run(gradients, args=(batch,))
@@ -108,6 +107,18 @@ def make_run_steps(
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps
+
+
+def clip_gradients(gradients: list[tf.Tensor], clip: Clip) -> list[tf.Tensor]:
+    """Returns gradients that keep `clip`, of the same shapes; those within its limit as they are."""
+    if clip.by == "global_norm":
+        return list(tf.clip_by_global_norm(gradients, clip.limit)[0])
+    by = tf.clip_by_norm if clip.by == "variable_norm" else _clip_by_value
+    return [by(gradient, clip.limit) for gradient in gradients]
+
+
+def _clip_by_value(gradient: tf.Tensor, limit: float) -> tf.Tensor:
+    return tf.clip_by_value(gradient, -limit, limit)
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -67,7 +67,7 @@ def count_reductions(workspace, run_id, shards):
         setup.optimizer,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
@@ -101,7 +101,7 @@ def first_step(workspace, run_id, shards):
         setup.optimizer,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
