@@ -43,6 +43,8 @@ OPERATIONAL_FIELDS = frozenset(
         # A run that stopped goes on with rollback; one that never met a value that is not finite is the same under all.
         "train.on_nonfinite",
         "train.max_rollbacks",
+        # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
+        "train.microbatch",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -153,6 +155,9 @@ class TrainConfig(Section):
     """The update rule."""
     clip: Clip | None = None
     """The limit to the gradient, such as {by: global_norm, limit: 1.0}; default: none."""
+    microbatch: int | None = Field(None, ge=1)
+    """Examples that a replica takes at once: its part of a global batch is cut into such pieces, whose gradients are
+    summed before the one update, so that less memory is needed; default: all of its part."""
     precision: Literal["float32", "float64"] = "float32"
     """Type of weights and activations; float64 is for proofs."""
     deterministic: bool = True

@@ -25,8 +25,8 @@ from tasks.optimization import ConstantSchedule, CosineSchedule
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "clip, deterministic, keep_checkpoints, max_restarts, max_rollbacks, on_nonfinite, optimizer, "
-            "precision, profile_steps, seed, steps_per_call, total",
+            "clip, deterministic, keep_checkpoints, max_restarts, max_rollbacks, microbatch, on_nonfinite, "
+            "optimizer, precision, profile_steps, seed, steps_per_call, total",
         ),
         (
             {"window": 5},

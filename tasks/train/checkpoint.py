@@ -28,6 +28,8 @@ class Position(Record):
     """Steps done; the feed goes on with the batch of this number."""
     skipped: tuple[int, ...] = ()
     """Steps of which nothing is applied: `train.on_nonfinite: rollback` leaves their batches out."""
+    statistics_rows: int | None = None
+    """Examples that the model normalises over at once, if they are less than a global batch; a training holds to it."""
     epoch_loss_sum: float = 0.0
     """Sum over the examples of this epoch so far of their batch's loss."""
     epoch_num_correct: float = 0.0

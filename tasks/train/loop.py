@@ -19,7 +19,7 @@ from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
-from tasks.train.setup import Setup, set_up
+from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_if_requested, stop_requested
@@ -39,6 +39,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     progress("start")
     setup = set_up(run, Shards.model_validate(shards))
     position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
+    check_statistics(setup, position)
+    position = position.model_copy(update={"statistics_rows": setup.statistics_rows})
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")

@@ -1,5 +1,6 @@
 """Setup: everything that a training needs, made from the run's config and the shards."""
 
+import logging
 from dataclasses import dataclass
 
 import keras
@@ -7,15 +8,20 @@ import tensorflow as tf
 
 from tasks.config import TrainConfig
 from tasks.duration import Duration
+from tasks.errors import ConfigError
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
+from tasks.models.layers import takes_batch_statistics
 from tasks.optimization import CosineSchedule
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
+from tasks.train.checkpoint import Position
 from tasks.train.inference import Predictor
 from tasks.train.optimizer import build_optimizer
 from tasks.workers.devices import open_strategy
+
+logger = logging.getLogger("millstream")
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Setup:
     target: str
     total_steps: int
     checkpoint_every: int
+    statistics_rows: int | None
+    """As in a Position."""
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -46,7 +54,15 @@ def set_up(run: Run, shards: Shards) -> Setup:
     strategy = open_strategy(config.distribute)
     num_replicas = strategy.num_replicas_in_sync
     set_precision_and_seeds(config.train)
-    feed = Feed(shards.directory, manifest, "train", config.feed, seed=config.train.seed, num_replicas=num_replicas)
+    feed = Feed(
+        shards.directory,
+        manifest,
+        "train",
+        config.feed,
+        seed=config.train.seed,
+        num_replicas=num_replicas,
+        microbatch=config.train.microbatch,
+    )
 
     def steps(duration: Duration) -> int:
         return duration.steps(
@@ -82,7 +98,32 @@ def set_up(run: Run, shards: Shards) -> Setup:
         target=manifest.target,
         total_steps=total_steps,
         checkpoint_every=steps(config.train.checkpoint_every),
+        statistics_rows=feed.rows_at_once if feed.num_microbatches > 1 and takes_batch_statistics(model) else None,
     )
+
+
+def check_statistics(setup: Setup, position: Position) -> None:
+    """Raises ConfigError if the training would go on with batch statistics over another number of examples.
+
+    Says, at the start of a training, that they are not those of the whole global batch.
+    """
+    now, whole = setup.statistics_rows, setup.feed.global_batch_size
+    if position.step == 0 and now is not None:
+        logger.warning(
+            "train.microbatch: the model normalises over the %d examples that %d replica(s) take at once, not over the "
+            "%d of a global batch, so that the weights are not those of a training without microbatches",
+            now,
+            setup.strategy.num_replicas_in_sync,
+            whole,
+        )
+    if position.step and position.statistics_rows != now:
+        before, replicas = position.statistics_rows, setup.strategy.num_replicas_in_sync
+        same = "null" if before is None else f"{before / replicas:g}"
+        raise ConfigError(
+            f"train.microbatch: the model normalises over the examples that are taken at once, {now or whole} of a "
+            f"global batch on {replicas} replica(s), and until step {position.step} it did over {before or whole}, "
+            f"which gives other weights; go on with train.microbatch={same}, or begin a new run with --fresh"
+        )
 
 
 def set_precision_and_seeds(config: TrainConfig) -> None:

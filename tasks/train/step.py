@@ -1,4 +1,4 @@
-"""The replica step: forward, backward, one sum over the replicas, finite check, clip, apply; and the loop round it."""
+"""The replica step: forward, backward, one sum over the replicas, the update; and the loop round it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,6 +9,7 @@ import tensorflow as tf
 from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.optimization import Clip
 from tasks.train.clock import Clock, timed_next
+from tasks.train.update import make_update
 
 
 class StepOutcomes(NamedTuple):
@@ -42,16 +43,59 @@ def make_run_steps(
     `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
     depend on how a training is cut into calls.
     """
+    step = _make_step(strategy, model, optimizer, target=target, seed=seed, clip=clip)
+
+    @tf.function(reduce_retracing=True)
+    def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
+        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(keras.config.floatx())]
+        healthy, done = tf.constant(True), clock()
+        for i in tf.range(num_steps):
+            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+            asked = done
+            batch, begun = timed_next(strategy, iterator, clock, asked)
+            num_valid = _first(strategy, batch["num_valid"])
+            with tf.control_dependencies([begun]):
+                loss, num_correct, healthy = step(batch, healthy)
+            with tf.control_dependencies([loss, healthy]):
+                done = clock()
+            values = (loss, num_correct, num_valid, healthy, begun - asked, done - asked)
+            columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
+        return StepOutcomes(*(column.stack() for column in columns))
+
+    return run_steps
+
+
+def _make_step(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    *,
+    target: str,
+    seed: int,
+    clip: Clip | None,
+) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, and what becomes of healthy."""
     variables = model.trainable_variables
     num_replicas = strategy.num_replicas_in_sync
     float_type = keras.config.floatx()
-
-    def first(value: object) -> tf.Tensor:
-        """Returns the first replica's part of a value."""
-        return strategy.experimental_local_results(value)[0]
+    update = make_update(strategy, optimizer, variables, clip=clip)
 
     def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct."""
+        terms: list[tf.Tensor] = []
+        num_microbatches = batch["first_row"].shape[0]
+        for number in range(num_microbatches):
+            # One after another, or the activations of all would be in memory at the same time.
+            with tf.control_dependencies(terms):
+                rows = _microbatch(batch, number)
+            found = contribution(rows, num_microbatches)
+            terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
+        # The figures ride along with the gradients: one reduction a step.
+        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
+        return sums, loss, num_correct
+
+    def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:
+        """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
         labels, mask = batch[target], batch["mask"]
         step = tf.cast(optimizer.iterations, tf.int64)
         rows = ReplicaRows(seed, step, batch["first_row"], mask, num_replicas)
@@ -67,58 +111,32 @@ def make_run_steps(
             # the mean over the global batch, however the rows are spread.
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
-                mine += tf.add_n(model.losses) / num_replicas
+                mine += tf.add_n(model.losses) / (num_replicas * num_microbatches)
         correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
         num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
-        # The figures ride along with the gradients: one reduction a step.
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
         found = tape.gradient(mine, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        terms = [*(tf.convert_to_tensor(gradient) for gradient in found), mine, num_correct]
-        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
-        return sums, loss, num_correct
-
-    def apply(sums: list[tf.Tensor]) -> None:
-        optimizer.apply(clip_gradients(sums, clip) if clip else sums, variables)
+        return [*(tf.convert_to_tensor(gradient) for gradient in found), mine, num_correct]
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct = strategy.run(gradients, args=(batch,))
-        loss = first(loss)  # after the sum every replica holds the same
-        healthy &= tf.math.is_finite(loss) & tf.math.is_finite(tf.linalg.global_norm([first(s) for s in sums]))
-        # Outside the replicas: a condition round Keras's merge_call inside one cannot be traced.
-        tf.cond(healthy, lambda: strategy.run(apply, args=(sums,)), lambda: None)
-        return loss, first(num_correct), healthy
+        loss = _first(strategy, loss)  # after the sum every replica holds the same
+        return loss, _first(strategy, num_correct), update(sums, loss, healthy)
 
-    @tf.function(reduce_retracing=True)
-    def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
-        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(float_type)]
-        healthy, done = tf.constant(True), clock()
-        for i in tf.range(num_steps):
-            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
-            asked = done
-            batch, begun = timed_next(strategy, iterator, clock, asked)
-            num_valid = first(batch["num_valid"])
-            with tf.control_dependencies([begun]):
-                loss, num_correct, healthy = step(batch, healthy)
-            with tf.control_dependencies([loss, healthy]):
-                done = clock()
-            values = (loss, num_correct, num_valid, healthy, begun - asked, done - asked)
-            columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
-        return StepOutcomes(*(column.stack() for column in columns))
-
-    return run_steps
+    return step
 
 
-def clip_gradients(gradients: list[tf.Tensor], clip: Clip) -> list[tf.Tensor]:
-    """Returns gradients that keep `clip`, of the same shapes; those within its limit as they are."""
-    if clip.by == "global_norm":
-        return list(tf.clip_by_global_norm(gradients, clip.limit)[0])
-    by = tf.clip_by_norm if clip.by == "variable_norm" else _clip_by_value
-    return [by(gradient, clip.limit) for gradient in gradients]
+def _microbatch(batch: dict[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
+    """Returns the rows of one of a slice's microbatches, with the place of their first."""
+    size = batch["mask"].shape[0] // batch["first_row"].shape[0]
+    rows = {name: column[number * size : (number + 1) * size] for name, column in batch.items() if column.shape.rank}
+    return {**batch, **rows, "first_row": batch["first_row"][number]}
 
 
-def _clip_by_value(gradient: tf.Tensor, limit: float) -> tf.Tensor:
-    return tf.clip_by_value(gradient, -limit, limit)
+def _first(strategy: tf.distribute.Strategy, value: object) -> tf.Tensor:
+    """Returns the first replica's part of a value."""
+    return strategy.experimental_local_results(value)[0]
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

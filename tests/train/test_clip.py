@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tasks.optimization import Clip
-from tasks.train.step import clip_gradients
+from tasks.train.update import clip_gradients
 
 DENSE = ("model.build=models_for_tests:dense", "model.args={}", "train.precision=float64", "train.total=16 steps")
 SGD = ("train.optimizer.name=sgd", "train.optimizer.learning_rate=0.5", "train.optimizer.schedule.kind=constant")
