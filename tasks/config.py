@@ -158,8 +158,8 @@ class TrainConfig(Section):
     microbatch: int | None = Field(None, ge=1)
     """Examples that a replica takes at once: its part of a global batch is cut into such pieces, whose gradients are
     summed before the one update, so that less memory is needed; default: all of its part."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Type of weights and activations; float64 is for proofs."""
+    precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16", "auto"] = "float32"
+    """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"

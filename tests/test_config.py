@@ -63,8 +63,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule
         ),
         (
             {"train": {"precision": "float23"}},
-            "train.precision='float23': must be one of float32, float64 (Type of weights and activations; float64 is "
-            "for proofs); did you mean float32?",
+            "train.precision='float23': must be one of float32, float64, mixed_float16, mixed_bfloat16, auto (Type of "
+            "weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs); "
+            "did you mean float32?",
         ),
         (
             {"train": {"deterministic": "yess"}},

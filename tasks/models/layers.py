@@ -52,20 +52,21 @@ class SyncBatchNorm(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = (input_shape[-1],)
-        self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
-        self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
+        self.gamma = self.add_weight(shape=shape, initializer="ones", autocast=False, name="gamma")
+        self.beta = self.add_weight(shape=shape, initializer="zeros", autocast=False, name="beta")
         self.moving_mean = _moving_statistic(shape, "zeros", name="moving_mean")
         self.moving_variance = _moving_statistic(shape, "ones", name="moving_variance")
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns `inputs` [b, ..., c] normalised per channel."""
+        """Returns `inputs` [b, ..., c] normalised per channel; the moments are of float32 in mixed precision too."""
+        inputs = tf.cast(inputs, self.variable_dtype)
         mean, variance = tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
         if training:
             mean, variance, count = self._batch_moments(inputs, shift=mean)
             self.moving_mean.assign(self._blend(self.moving_mean, mean, count))
             self.moving_variance.assign(self._blend(self.moving_variance, variance, count))
         scale = tf.convert_to_tensor(self.gamma) * tf.math.rsqrt(variance + self.epsilon)
-        return inputs * scale + (self.beta - mean * scale)
+        return tf.cast(inputs * scale + (self.beta - mean * scale), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "epsilon": self.epsilon}
@@ -132,6 +133,7 @@ def _moving_statistic(shape: tuple[int | None, ...], initializer: str, *, name: 
         initializer,
         shape=shape,
         trainable=False,
+        autocast=False,
         synchronization="on_read",
         aggregation="only_first_replica",
         name=name,

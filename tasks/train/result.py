@@ -28,6 +28,10 @@ class TrainResult(Record):
     step_seconds_p95: float
     input_wait_fraction: float
     """Share of the steps' time that was spent waiting for the feed."""
+    precision: str = ""
+    """What `train.precision` came to."""
+    num_overflows: int = 0
+    """Steps that overflowed in mixed_float16 and were not applied; the loss scale was halved."""
     resumed_from_step: int
     """0 for a training that began at the start."""
     skipped_steps: tuple[int, ...] = ()

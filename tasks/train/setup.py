@@ -16,10 +16,13 @@ from tasks.models.layers import takes_batch_statistics
 from tasks.optimization import CosineSchedule
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
-from tasks.train.checkpoint import Position
+from tasks.train.checkpoint import Position, newest_position
 from tasks.train.inference import Predictor
+from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
-from tasks.workers.devices import open_strategy
+from tasks.train.precision import resolve_precision, set_precision
+from tasks.workers.child import progress
+from tasks.workers.devices import compute_capabilities, open_strategy
 
 logger = logging.getLogger("millstream")
 
@@ -36,13 +39,18 @@ class Setup:
     target: str
     total_steps: int
     checkpoint_every: int
+    precision: str
+    """What `train.precision` came to."""
+    loss_scale: LossScale | None
+    """In mixed_float16 only."""
     statistics_rows: int | None
     """As in a Position."""
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that a checkpoint holds: weights, statistics and seeds of the model, then the optimizer's."""
-        return [*self.model.variables, *self.optimizer.variables]
+        """All that a checkpoint holds: weights, statistics and seeds of the model, the optimizer's, the loss scale."""
+        scale = self.loss_scale.variables if self.loss_scale else []
+        return [*self.model.variables, *self.optimizer.variables, *scale]
 
 
 def set_up(run: Run, shards: Shards) -> Setup:
@@ -53,7 +61,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
     config, manifest = run.config, shards.manifest()
     strategy = open_strategy(config.distribute)
     num_replicas = strategy.num_replicas_in_sync
-    set_precision_and_seeds(config.train)
+    precision = _precision(run, strategy)
+    set_precision_and_seeds(config.train, precision)
     feed = Feed(
         shards.directory,
         manifest,
@@ -81,6 +90,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
             config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
         )
         optimizer.build(model.trainable_variables)
+        loss_scale = LossScale() if precision == "mixed_float16" else None
     validation = evaluation_feed(
         shards.directory,
         manifest,
@@ -98,6 +108,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
         target=manifest.target,
         total_steps=total_steps,
         checkpoint_every=steps(config.train.checkpoint_every),
+        precision=precision,
+        loss_scale=loss_scale,
         statistics_rows=feed.rows_at_once if feed.num_microbatches > 1 and takes_batch_statistics(model) else None,
     )
 
@@ -126,10 +138,24 @@ def check_statistics(setup: Setup, position: Position) -> None:
         )
 
 
-def set_precision_and_seeds(config: TrainConfig) -> None:
-    """Sets this process's float type, seeds and choice of kernels; call it before a model is built."""
-    keras.config.set_floatx(config.precision)
-    keras.config.set_dtype_policy(config.precision)
+def set_precision_and_seeds(config: TrainConfig, precision: str) -> None:
+    """Sets this process's float types, seeds and choice of kernels; call it before a model is built."""
+    set_precision(precision)
     keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
+
+
+def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
+    requested = run.config.train.precision
+    if requested != "auto":
+        return requested
+    position, capabilities = newest_position(run.checkpoints), compute_capabilities(strategy)
+    if position is not None and position.precision:
+        progress("note", line=f"train.precision: goes on in {position.precision}, in which the training was begun")
+        return position.precision
+    precision = resolve_precision(requested, capabilities)
+    shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
+    where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
+    progress("note", line=f"train.precision: auto is {precision} on {where}")
+    return precision

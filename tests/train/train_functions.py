@@ -68,6 +68,7 @@ def count_reductions(workspace, run_id, shards):
         target=setup.target,
         seed=0,
         clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
@@ -102,6 +103,7 @@ def first_step(workspace, run_id, shards):
         target=setup.target,
         seed=0,
         clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
