@@ -67,9 +67,9 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, str]]] = {
 }
 _ELSEWHERE = {
     "learning_rate": "train.optimizer.learning_rate",
-    "global_clipnorm": "train.clip_norm, which clips after the sum over the replicas",
-    "clipnorm": "train.clip_norm, which clips after the sum over the replicas",
-    "clipvalue": "train.clip_norm, which clips after the sum over the replicas",
+    "global_clipnorm": "train.clip, which clips after the sum over the replicas",
+    "clipnorm": "train.clip, which clips after the sum over the replicas",
+    "clipvalue": "train.clip, which clips after the sum over the replicas",
 }
 
 
@@ -175,6 +175,16 @@ LearningRateSchedule = Annotated[
     Field(discriminator="kind"),
     kind_if_none("cosine"),
 ]
+
+
+class Clip(Section):
+    """A limit to the gradient of the global batch: it is applied once, after the sum over all replicas."""
+
+    by: Literal["global_norm", "variable_norm", "value"] = "global_norm"
+    """What is limited: the norm of all gradients together, which keeps their direction; that of each variable's; or
+    each number by itself, to [-limit, limit]."""
+    limit: float = Field(gt=0)
+    """Largest norm or absolute value that is left as it is."""
 
 
 class OptimizerConfig(Section):

@@ -25,9 +25,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "class_weights, clip_norm, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
-            "max_restarts, max_rollbacks, on_nonfinite, optimizer, precision, profile_steps, seed, steps_per_call, "
-            "total",
+            "class_weights, clip, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
+            "max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, profile_steps, seed, "
+            "steps_per_call, total",
         ),
         (
             {"window": 5},
@@ -64,8 +64,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         ),
         (
             {"train": {"precision": "float23"}},
-            "train.precision='float23': must be one of float32, float64 (Type of weights and activations; float64 is "
-            "for proofs); did you mean float32?",
+            "train.precision='float23': must be one of float32, float64, mixed_float16, mixed_bfloat16, auto (Type of "
+            "weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs); "
+            "did you mean float32?",
         ),
         (
             {"train": {"deterministic": "yess"}},

@@ -43,7 +43,7 @@ def test_an_unknown_optimizer_is_refused_with_those_there_are() -> None:
         (
             "{clipnorm: 1.0}",
             "={'clipnorm': 1.0}: must be arguments of sgd, which has momentum, nesterov, weight_decay; use "
-            "train.clip_norm, which clips after the sum over the replicas (Further",
+            "train.clip, which clips after the sum over the replicas (Further",
         ),
     ],
 )

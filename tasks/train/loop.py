@@ -21,7 +21,7 @@ from tasks.train.early_stopping import is_better, judge
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
-from tasks.train.setup import Setup, set_up
+from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_if_requested, stop_requested
@@ -41,6 +41,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     progress("start")
     setup = set_up(run, Shards.model_validate(shards))
     position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
+    check_statistics(setup, position)
+    position = position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
@@ -56,7 +58,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         ema=setup.ema,
         target=setup.target,
         seed=config.seed,
-        clip_norm=config.clip_norm,
+        clip=config.clip,
+        loss_scale=setup.loss_scale,
         clock=clock,
     )
     batches = _batches_from(setup, position.step)
@@ -75,7 +78,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
-                position = roll_back(run, setup, position, step=position.step, what="loss or gradient")
+                what = "loss or gradient" + (", with the loss scale at its smallest," if setup.loss_scale else "")
+                position = roll_back(run, setup, position, step=position.step, what=what)
                 batches = _batches_from(setup, position.step)
                 continue
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
@@ -142,14 +146,18 @@ def _num_steps(setup: Setup, position: Position, steps_per_call: int) -> int:
 
 
 def _advance(position: Position, outcomes: StepOutcomes) -> Position:
-    """Returns the position after the steps that were applied."""
-    applied = int(outcomes.healthy.numpy().sum())
-    num_valid = outcomes.num_valid.numpy()[:applied]
+    """Returns the position after the steps up to one that is not healthy."""
+    done = int(outcomes.healthy.numpy().sum())
+    applied = outcomes.applied.numpy()[:done]
+    loss, num_correct, num_valid = (
+        column.numpy()[:done][applied] for column in (outcomes.loss, outcomes.num_correct, outcomes.num_valid)
+    )
     return position.model_copy(
         update={
-            "step": position.step + applied,
-            "epoch_loss_sum": position.epoch_loss_sum + float((outcomes.loss.numpy()[:applied] * num_valid).sum()),
-            "epoch_num_correct": position.epoch_num_correct + float(outcomes.num_correct.numpy()[:applied].sum()),
+            "step": position.step + done,
+            "num_overflows": position.num_overflows + int((~applied).sum()),
+            "epoch_loss_sum": position.epoch_loss_sum + float((loss * num_valid).sum()),
+            "epoch_num_correct": position.epoch_num_correct + float(num_correct.sum()),
             "epoch_num_examples": position.epoch_num_examples + int(num_valid.sum()),
         }
     )
@@ -170,6 +178,8 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
     }
+    if setup.loss_scale is not None:
+        metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
     events.append(run.events, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
@@ -219,6 +229,8 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         num_replicas=setup.strategy.num_replicas_in_sync,
         num_parameters=setup.model.count_params(),
         devices=tuple(setup.strategy.extended.worker_devices),
+        precision=position.precision,
+        num_overflows=position.num_overflows,
         resumed_from_step=resumed_from_step,
         stopped_early=position.stopped_early if position.step < setup.total_steps else "",
         skipped_steps=tuple(step + 1 for step in position.skipped),

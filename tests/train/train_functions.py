@@ -69,7 +69,8 @@ def count_reductions(workspace, run_id, shards):
         ema=setup.ema,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
@@ -106,7 +107,8 @@ def first_step(workspace, run_id, shards):
         ema=setup.ema,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
