@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from tasks.config import Config, Schedule, load_config
+from tasks.config import Config, load_config
+from tasks.deployment import Schedule
 from tasks.errors import ConfigError
 from tasks.section import Section
 from tasks.sources import ArraySource, TfdsSource

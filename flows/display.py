@@ -130,6 +130,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             "input wait": f"{trained.input_wait_fraction:.1%} of the step time  "
             f"(p50 {trained.input_wait_seconds_p50 * 1e3:.1f} ms, p95 {trained.input_wait_seconds_p95 * 1e3:.1f} ms)",
             **({"input advice": trained.input_advice} if trained.input_advice else {}),
+            **({"stopped early": trained.stopped_early} if trained.stopped_early else {}),
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
             "model": str(found.exported.directory),
             "registered": f"{found.registered.name} version {found.registered.version}",

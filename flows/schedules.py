@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from tasks.config import Config, Schedule
+from tasks.config import Config
+from tasks.deployment import Schedule
 from tasks.host.finding import Finding
 
 _SHOWN = 5

@@ -17,5 +17,7 @@ def markdown(outcome: "Outcome") -> str:
         **({"input advice": trained.input_advice} if trained.input_advice else {}),
         "model": f"{outcome.registered.name} version {outcome.registered.version}, `{outcome.exported.directory}`",
     }
+    if trained.stopped_early:
+        rows["stopped early"] = trained.stopped_early
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`\n\n| | |\n|---|---|\n{table}\n"

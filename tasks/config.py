@@ -1,7 +1,6 @@
 """The config: one frozen pydantic tree that names everything a run depends on."""
 
 import os
-import zoneinfo
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,9 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.augmentation import Augmentation
+from tasks.deployment import DeployConfig
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import OptimizerConfig
+from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
@@ -44,6 +44,8 @@ OPERATIONAL_FIELDS = frozenset(
         # A run that stopped goes on with rollback; one that never met a value that is not finite is the same under all.
         "train.on_nonfinite",
         "train.max_rollbacks",
+        # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
+        "train.microbatch",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -159,14 +161,25 @@ class TrainConfig(Section):
     """Decides initial weights, order of examples and dropout masks."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The update rule."""
-    clip_norm: float | None = Field(None, gt=0)
-    """Largest global norm of the gradient, taken after the sum over all replicas; default: no clipping."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Type of weights and activations; float64 is for proofs."""
+    ema: EmaConfig | None = None
+    """Averages of the weights; default: none are kept."""
+    class_weights: ClassWeights | None = None
+    """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
+    label_smoothing: float = Field(0, ge=0, lt=1)
+    """Share of each label that is spread evenly over all classes."""
+    clip: Clip | None = None
+    """The limit to the gradient, such as {by: global_norm, limit: 1.0}; default: none."""
+    microbatch: int | None = Field(None, ge=1)
+    """Examples that a replica takes at once: its part of a global batch is cut into such pieces, whose gradients are
+    summed before the one update, so that less memory is needed; default: all of its part."""
+    precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16", "auto"] = "float32"
+    """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    early_stopping: EarlyStopping | None = None
+    """When to end before the total; default: never."""
     checkpoint_every: Duration = Duration("1 epochs")
     """Distance between checkpoints; there is always one at the end of an epoch too."""
     keep_checkpoints: int = Field(2, ge=1)
@@ -254,37 +267,6 @@ class TrackingConfig(Section):
         if uri is not None and "@" in urlsplit(uri).netloc:
             raise ValueError("must have no user name or password: give the whole URI in MLFLOW_TRACKING_URI instead")
         return uri
-
-
-class Schedule(Section):
-    """When a deployment runs by itself."""
-
-    cron: str = Field(pattern=r"^\S+( \S+){4}$")
-    """Minute, hour, day of month, month, day of week; day of month AND day of week given means either."""
-    timezone: str
-    """Name of a time zone, such as Europe/Berlin or UTC: without one, a cron line means another hour twice a year."""
-    active: bool = False
-    """Whether it runs from the start; otherwise it is switched on in the Prefect UI."""
-
-    @field_validator("timezone")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in zoneinfo.available_timezones():
-            raise ValueError("must be the name of a time zone, such as Europe/Berlin or UTC")
-        return name
-
-
-class DeployConfig(Section):
-    """How Prefect runs this config; `millstream deployments --write` makes prefect.yaml of it."""
-
-    work_pool: str = "gpu-pool"
-    """Work pool whose worker runs it."""
-    concurrency_limit: int = Field(1, ge=1)
-    """Runs of one deployment at the same time."""
-    when_busy: Literal["wait", "cancel"] = "wait"
-    """What becomes of a run over that limit."""
-    schedules: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Schedule] = {}
-    """Deployments besides the plain one, by the name that follows the config's: weekly makes digits-weekly."""
 
 
 class Config(Section):

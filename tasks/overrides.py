@@ -22,7 +22,7 @@ def _replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> d
     head, *rest = path
     if not rest:
         return tree | {head: value}
-    below = tree.get(head, {})
+    below = {} if tree.get(head) is None else tree[head]
     if not isinstance(below, dict):
         raise ConfigError(f"{where}: {head} is {below!r}, which has no fields")
     if rest == ["kind"] and below.get("kind") not in (None, value):

@@ -16,7 +16,6 @@ import yaml
 from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
-from tasks.optimization import ConstantSchedule
 
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
@@ -268,7 +267,7 @@ def _check_longer(run: Run, config: Config) -> None:
     before, now = run.config.train.total, config.train.total
     where = f"train.total={now}: run {run.id}"
     schedule = config.train.optimizer.schedule
-    if not isinstance(schedule, ConstantSchedule):
+    if schedule.depends_on_total:
         raise ConfigError(
             f"{where} cannot go on, because its {schedule.kind} schedule has moved the learning rate towards an end at "
             f"{before} from the first step; begin a new run of that length with `millstream run`"

@@ -16,7 +16,7 @@ from tasks.config import (
 )
 from tasks.duration import Duration
 from tasks.errors import ConfigError
-from tasks.optimization import ConstantSchedule, CosineSchedule
+from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "clip_norm, deterministic, keep_checkpoints, max_restarts, max_rollbacks, on_nonfinite, optimizer, "
-            "precision, profile_steps, seed, steps_per_call, total",
+            "class_weights, clip, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
+            "max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, profile_steps, seed, "
+            "steps_per_call, total",
         ),
         (
             {"window": 5},
@@ -63,8 +64,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule
         ),
         (
             {"train": {"precision": "float23"}},
-            "train.precision='float23': must be one of float32, float64 (Type of weights and activations; float64 is "
-            "for proofs); did you mean float32?",
+            "train.precision='float23': must be one of float32, float64, mixed_float16, mixed_bfloat16, auto (Type of "
+            "weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs); "
+            "did you mean float32?",
         ),
         (
             {"train": {"deterministic": "yess"}},
@@ -216,6 +218,12 @@ def test_overrides_come_last_and_create_groups() -> None:
     )
     assert (config.train.total, config.train.seed) == (Duration("5 steps"), 1)
     assert (config.feed.cache, config.model.args, config.data.shard_size) == ("none", {"width": 64}, "64 KB")
+
+
+def test_override_of_a_field_begins_a_group_that_is_null() -> None:
+    tree = build_config({"name": "digits"}).model_dump(mode="json")
+    assert tree["train"]["early_stopping"] is None
+    assert build_config(tree, ["train.early_stopping.patience=3"]).train.early_stopping == EarlyStopping(patience=3)
 
 
 def test_override_of_a_kind_drops_the_fields_of_the_old_kind() -> None:

@@ -24,6 +24,7 @@ ORDER = (
     {
         "augmentation",
         "config",
+        "deployment",
         "duration",
         "errors",
         "events",

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,24 @@ def test_a_run_whose_schedule_knows_its_end_cannot_go_on_longer(tmp_path: Path) 
         f"train.total=20 epochs: run {first} cannot go on, because its cosine schedule has moved the learning rate "
         "towards an end at 10 epochs from the first step; begin a new run of that length with `millstream run`"
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "can"),
+    [
+        ("{kind: constant, warmup: 1 epochs}", True),
+        ("{kind: step, boundaries: [30 epochs], factors: [0.1]}", True),
+        ("{kind: exponential, every: 1 epochs, factor: 0.9}", True),
+        ("{kind: polynomial}", False),
+    ],
+)
+def test_a_run_goes_on_longer_if_its_schedule_does_not_depend_on_the_total(
+    tmp_path: Path, schedule: str, can: bool
+) -> None:
+    tree = build_config({"name": "digits"}, [f"train.optimizer.schedule={schedule}"]).model_dump(mode="json")
+    first = begin(tmp_path, build_config(tree))
+    with nullcontext() if can else pytest.raises(ConfigError, match="its polynomial schedule has moved"):
+        assert begin(tmp_path, build_config(tree, ["train.total=20 epochs"]), run_id=first) == first
 
 
 def test_a_run_killed_as_it_is_given_a_longer_total_goes_on_with_the_same_command(

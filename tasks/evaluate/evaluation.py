@@ -85,7 +85,7 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Pat
         raise TrainingError(
             f"{checkpoint}: logits of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples "
             f"are not finite, the first is example {predictions.ids[finite.argmin()]}; train again with a lower "
-            "train.optimizer.learning_rate or train.clip_norm=1.0"
+            "train.optimizer.learning_rate or train.clip.limit=1.0"
         )
     return predictions
 

@@ -14,6 +14,7 @@ from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.runs import Run, find_run
+from tasks.train.precision import set_precision
 from tasks.train.restored import restored_model
 from tasks.workers.child import progress
 from tasks.workers.devices import open_strategy
@@ -65,11 +66,9 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, di
 
 def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
     trained = restored_model(run, manifest, checkpoint)
-    if run.config.train.precision == "float32":
+    if run.config.train.precision != "float64":
         return trained
-    # Whoever serves wants float32; the parity check says what the rounding costs.
-    keras.config.set_floatx("float32")
-    keras.config.set_dtype_policy("float32")
+    set_precision("float32")  # whoever serves wants it; the parity check says what the rounding costs
     preprocess = Preprocess(manifest, run.config.feed)
     model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
     for variable, value in zip(model.variables, trained.variables, strict=True):

@@ -32,10 +32,13 @@ class Feed:
     """Global batches of one split, padded to the replicas and cut into one slice for each.
 
     An element is a dict of one replica's slice: the inputs of `Preprocess`, label and id by name ([b, ...]), `mask`
-    ([b] bool, False for padding), `first_row` ([] int64, place of its first row in the global batch), `num_valid`
-    ([] int64, examples in the whole global batch) and, in training, what `Augment` adds. The slices of a batch come one
-    after another, those of this worker's replicas only: of `num_workers`, each with equally many of all the
-    `num_replicas`, it is number `worker`.
+    ([b] bool, False for padding), `first_row` ([k] int64, place in the global batch of the first row of each of its k
+    microbatches, [b / k] rows each), `num_valid` ([] int64, examples in the whole global batch) and, in training, what
+    `Augment` adds. The slices of a batch come one after another, those of this worker's replicas only: of
+    `num_workers`, each with equally many of all the `num_replicas`, it is number `worker`.
+
+    The first microbatches of all replicas hold a worker's first rows, the second ones those that follow: which examples
+    are taken at the same time depends on how many they are, not on how many replicas share them.
     """
 
     def __init__(
@@ -50,18 +53,30 @@ class Feed:
         num_workers: int = 1,
         worker: int = 0,
         evaluation: bool = False,
+        microbatch: int | None = None,
     ) -> None:
-        """Plans the feed; raises ConfigError if the config does not fit the split. Reads nothing yet."""
+        """Plans the feed, for `microbatch` rows of a slice at once, by default all of them.
+
+        Raises ConfigError if the config does not fit the split. Reads nothing yet.
+        """
         self._manifest, self._config, self._seed = manifest, config, seed
         found = manifest.splits[split]
         self._share = plan_share(
-            found, config, name=split, num_replicas=num_replicas, num_workers=num_workers, worker=worker
+            found,
+            config,
+            name=split,
+            num_replicas=num_replicas,
+            num_workers=num_workers,
+            worker=worker,
+            microbatch=microbatch,
         )
         blocks = cut_blocks(manifest, split, block=config.block)
         self._blocks = blocks.take(np.flatnonzero(np.isin(blocks.file, self._share.files)))
         self.num_examples = found.num_examples
         self.global_batch_size = config.global_batch_size
         self.steps_per_epoch = self._share.steps_per_epoch
+        self.num_microbatches = self._share.num_microbatches
+        self.rows_at_once = self._share.microbatch * num_replicas
         self._check_window()
         preprocess = Preprocess(manifest, config)
         self._augment = Augment(manifest, config, preprocess, seed=seed) if config.augment else None
@@ -140,13 +155,20 @@ class Feed:
             epoch, num_batches, first_window, drop = (numbers[place] for place in range(4))
             batch_size = self._share.batch_size
 
-            def mix(number: tf.Tensor, window: Examples) -> Examples:
+            # Each copy of a record counts: a window that is a number of whole batches is not put together again.
+            whole = self._config.window % batch_size == 0
+
+            def mix(number: tf.Tensor, window: Examples) -> tf.data.Dataset:
                 order = self._mixed(window, columns, epoch, number)
-                return tf.gather(window, order[tf.where(number == first_window, drop, tf.zeros_like(drop)) :])
+                order = order[tf.where(number == first_window, drop, tf.zeros_like(drop)) :]
+                size = tf.size(order, tf.int64)
+                step = tf.constant(batch_size, tf.int64) if whole else size
+                starts = tf.data.Dataset.range(0, size, step)
+                return starts.map(lambda start: tf.gather(window, order[start : start + step]))
 
             if shuffle:
-                windows = reader.read(blocks, self._config.window).enumerate(first_window)
-                batches = windows.map(mix).rebatch(batch_size).take(num_batches)
+                windows = reader.read(blocks, self._config.window).enumerate(first_window).flat_map(mix)
+                batches = (windows if whole else windows.rebatch(batch_size)).take(num_batches)
             else:
                 batches = reader.read(blocks, batch_size)
 
@@ -221,6 +243,7 @@ class Feed:
         share, rows = self._share, self._share.num_replicas * self._share.slice_size
         num_read = tf.shape(tf.nest.flatten(batch)[0])[0]
         places = share.start + tf.range(rows)
+        firsts = share.first_row + tf.range(0, rows, share.microbatch, dtype=tf.int64)
 
         def pick() -> Any:
             return tf.nest.map_structure(lambda column: tf.gather(column, tf.minimum(places, num_read - 1)), batch)
@@ -233,14 +256,18 @@ class Feed:
             tf.clip_by_value(num_read - share.start, 0, rows),
             {
                 "mask": self._cut(places < num_read),
-                "first_row": share.first_row + tf.range(share.num_replicas, dtype=tf.int64) * share.slice_size,
+                "first_row": tf.transpose(tf.reshape(firsts, [share.num_microbatches, share.num_replicas])),
                 "num_valid": tf.fill([share.num_replicas], share.num_parts * tf.cast(num_read, tf.int64)),
             },
         )
 
     def _cut(self, column: tf.Tensor) -> tf.Tensor:
-        """Returns [num_replicas, b, ...] of [num_replicas * b, ...]."""
-        return tf.reshape(column, [self._share.num_replicas, self._share.slice_size, *column.shape[1:]])
+        """Returns [num_replicas, b, ...] of [num_replicas * b, ...]: microbatch by microbatch, all replicas'."""
+        share, shape = self._share, column.shape[1:]
+        if share.num_microbatches > 1:
+            pieces = tf.reshape(column, [share.num_microbatches, share.num_replicas, share.microbatch, *shape])
+            column = tf.transpose(pieces, [1, 0, *range(2, len(pieces.shape))])
+        return tf.reshape(column, [share.num_replicas, share.slice_size, *shape])
 
     def _check_window(self) -> None:
         config = self._config

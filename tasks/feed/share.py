@@ -16,6 +16,8 @@ class Share:
     """Replicas of this worker."""
     slice_size: int
     """Rows of each replica's slice, padding included."""
+    microbatch: int
+    """Rows of a slice that are taken at once; they divide it."""
     first_row: int
     """Place of the worker's first row in the global batch."""
     start: int
@@ -29,15 +31,31 @@ class Share:
     steps_per_epoch: int
     """The same for all workers."""
 
+    @property
+    def num_microbatches(self) -> int:
+        """In each slice."""
+        return self.slice_size // self.microbatch
+
     def whole(self) -> "Share":
         """Returns the share of a single replica that gets all of what this worker reads."""
-        return replace(self, num_replicas=1, slice_size=self.batch_size, first_row=0, start=0)
+        return replace(
+            self, num_replicas=1, slice_size=self.batch_size, microbatch=self.batch_size, first_row=0, start=0
+        )
 
 
 def plan_share(
-    split: SplitManifest, config: FeedConfig, *, name: str, num_replicas: int, num_workers: int, worker: int
+    split: SplitManifest,
+    config: FeedConfig,
+    *,
+    name: str,
+    num_replicas: int,
+    num_workers: int,
+    worker: int,
+    microbatch: int | None = None,
 ) -> Share:
     """Returns the share of one of `num_workers`, which have `num_replicas` together; `name` is the split's.
+
+    A slice has as many rows as its part of the global batch, and more if they are no multiple of `microbatch`.
 
     With shard_policy=records every worker reads all records and takes its rows, so that the global batches are those
     of a single worker. With `files` each reads shards of its own: what is in a batch depends on the number of workers,
@@ -58,7 +76,9 @@ def plan_share(
             f"least {2 * num_parts}"
         )
     if config.shard_policy == "files" and num_workers > 1:
-        return _share_of_files(split, config, name=name, num_replicas=num_replicas, readers=(worker, num_workers))
+        share = _share_of_files(split, config, name=name, num_replicas=num_replicas, readers=(worker, num_workers))
+        slice_size, microbatch = _cut_slice(share.slice_size, microbatch)
+        return replace(share, slice_size=slice_size, microbatch=microbatch)
     global_batch_size = config.global_batch_size
     steps_per_epoch, rest = divmod(split.num_examples, global_batch_size)
     if rest and config.last_batch == "keep":
@@ -68,7 +88,7 @@ def plan_share(
             f"feed.global_batch_size={global_batch_size}: the {name} split has only {split.num_examples} "
             "examples and feed.last_batch=drop leaves none; take a smaller batch or feed.last_batch=keep"
         )
-    slice_size = -(-global_batch_size // num_replicas)
+    slice_size, microbatch = _cut_slice(-(-global_batch_size // num_replicas), microbatch)
     rows = num_replicas // num_workers * slice_size
     if rows % 2 and num_workers > 1 and mixes:
         raise ConfigError(
@@ -79,6 +99,7 @@ def plan_share(
     return Share(
         num_replicas=num_replicas // num_workers,
         slice_size=slice_size,
+        microbatch=microbatch,
         first_row=first_row,
         start=first_row,
         batch_size=global_batch_size,
@@ -86,6 +107,12 @@ def plan_share(
         files=range(len(split.shards)),
         steps_per_epoch=steps_per_epoch,
     )
+
+
+def _cut_slice(num_rows: int, microbatch: int | None) -> tuple[int, int]:
+    """Returns the rows of a slice that holds `num_rows`, and those of its microbatches."""
+    microbatch = min(num_rows, microbatch or num_rows)
+    return -(-num_rows // microbatch) * microbatch, microbatch
 
 
 def _share_of_files(
@@ -115,6 +142,7 @@ def _share_of_files(
     return Share(
         num_replicas=num_replicas // num_workers,
         slice_size=config.global_batch_size // num_replicas,
+        microbatch=config.global_batch_size // num_replicas,
         first_row=worker * batch_size,
         start=0,
         batch_size=batch_size,

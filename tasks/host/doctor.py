@@ -13,7 +13,8 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import tasks
-from tasks.config import Config, DeployConfig, load_config
+from tasks.config import Config, load_config
+from tasks.deployment import DeployConfig
 from tasks.errors import ConfigError, WorkerError
 from tasks.host.backlog import backlog_findings
 from tasks.host.finding import Finding

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tasks.config import DeployConfig, load_config
+from tasks.config import load_config
+from tasks.deployment import DeployConfig
 from tasks.errors import ConfigError, MillstreamError
 from tasks.files import Record, lock, write_atomic
 from tasks.workers.guard import guard

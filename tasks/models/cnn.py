@@ -23,4 +23,4 @@ def build(
     x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(4 * width, activation="relu")(x)
     x = StatelessDropout(dropout)(x)
-    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+    return keras.Model(inputs, keras.layers.Dense(num_classes, dtype=keras.config.floatx())(x))

@@ -52,25 +52,27 @@ class SyncBatchNorm(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = (input_shape[-1],)
-        self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
-        self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
+        self.gamma = self.add_weight(shape=shape, initializer="ones", autocast=False, name="gamma")
+        self.beta = self.add_weight(shape=shape, initializer="zeros", autocast=False, name="beta")
         self.moving_mean = _moving_statistic(shape, "zeros", name="moving_mean")
         self.moving_variance = _moving_statistic(shape, "ones", name="moving_variance")
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Returns `inputs` [b, ..., c] normalised per channel."""
+        """Returns `inputs` [b, ..., c] normalised per channel; the moments are of float32 in mixed precision too."""
+        inputs = tf.cast(inputs, self.variable_dtype)
         mean, variance = tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
         if training:
-            mean, variance = self._batch_moments(inputs, shift=mean)
-            self.moving_mean.assign(self._blend(self.moving_mean, mean))
-            self.moving_variance.assign(self._blend(self.moving_variance, variance))
+            mean, variance, count = self._batch_moments(inputs, shift=mean)
+            self.moving_mean.assign(self._blend(self.moving_mean, mean, count))
+            self.moving_variance.assign(self._blend(self.moving_variance, variance, count))
         scale = tf.convert_to_tensor(self.gamma) * tf.math.rsqrt(variance + self.epsilon)
-        return inputs * scale + (self.beta - mean * scale)
+        return tf.cast(inputs * scale + (self.beta - mean * scale), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "epsilon": self.epsilon}
 
-    def _batch_moments(self, inputs: tf.Tensor, *, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _batch_moments(self, inputs: tf.Tensor, *, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns mean [c], variance [c] and of how many values [] they are."""
         rows = current_rows()
         weight = tf.ones_like(inputs[..., :1])
         if rows is not None:
@@ -82,11 +84,19 @@ class SyncBatchNorm(keras.layers.Layer):
         sums = tf.concat([first, second, tf.reshape(tf.reduce_sum(weight), [1])], axis=0)
         if rows is not None and rows.num_replicas > 1:
             sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
-        first, second = tf.split(sums[:-1] / sums[-1], 2)
-        return shift + first, tf.maximum(second - tf.square(first), 0)
+        count = sums[-1]
+        first, second = tf.split(sums[:-1] / tf.maximum(count, 1), 2)
+        return shift + first, tf.maximum(second - tf.square(first), 0), count
 
-    def _blend(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return old * self.momentum + tf.stop_gradient(new) * (1 - self.momentum)
+    def _blend(self, old: tf.Tensor, new: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        # A microbatch beyond the end of a short batch is all padding, and says nothing.
+        blended = old * self.momentum + tf.stop_gradient(new) * (1 - self.momentum)
+        return tf.where(count > 0, blended, old)
+
+
+def takes_batch_statistics(model: keras.Model) -> bool:
+    """Returns whether a layer of `model` normalises over the batch, so that it matters which examples come together."""
+    return any(isinstance(layer, SyncBatchNorm | keras.layers.BatchNormalization) for layer in model._flatten_layers())
 
 
 def number_random_layers(model: keras.Model) -> None:
@@ -123,6 +133,7 @@ def _moving_statistic(shape: tuple[int | None, ...], initializer: str, *, name: 
         initializer,
         shape=shape,
         trainable=False,
+        autocast=False,
         synchronization="on_read",
         aggregation="only_first_replica",
         name=name,

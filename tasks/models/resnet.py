@@ -50,7 +50,8 @@ def build(
         for block in range(num_blocks):
             x = layers.block(x, width * 2**stage, stride=2 if stage and not block else 1, bottleneck=bottleneck)
     x = keras.layers.GlobalAveragePooling2D()(x)
-    return keras.Model(inputs, keras.layers.Dense(num_classes, kernel_regularizer=layers.penalty())(x))
+    head = keras.layers.Dense(num_classes, kernel_regularizer=layers.penalty(), dtype=keras.config.floatx())
+    return keras.Model(inputs, head(x))
 
 
 class _Layers:

@@ -22,4 +22,4 @@ def build(
     for _ in range(depth):
         x = keras.layers.Dense(width, activation="relu")(x)
         x = StatelessDropout(dropout)(x)
-    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+    return keras.Model(inputs, keras.layers.Dense(num_classes, dtype=keras.config.floatx())(x))

@@ -39,4 +39,4 @@ def build(
     x = keras.layers.Concatenate()([mean, largest])
     x = keras.layers.Dense(2 * width, activation="relu")(x)
     x = StatelessDropout(dropout)(x)
-    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+    return keras.Model(inputs, keras.layers.Dense(num_classes, dtype=keras.config.floatx())(x))

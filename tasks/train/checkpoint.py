@@ -1,5 +1,6 @@
 """Checkpoints: every variable and the position, written whole or not at all, newest that verifies first."""
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Sequence
@@ -28,6 +29,12 @@ class Position(Record):
     """Steps done; the feed goes on with the batch of this number."""
     skipped: tuple[int, ...] = ()
     """Steps of which nothing is applied: `train.on_nonfinite: rollback` leaves their batches out."""
+    statistics_rows: int | None = None
+    """Examples that the model normalises over at once, if they are less than a global batch; a training holds to it."""
+    precision: str = ""
+    """What `train.precision` came to: a training goes on in it, also where auto would now choose another."""
+    num_overflows: int = 0
+    """Steps, counted in `step`, that overflowed in mixed_float16 and were not applied."""
     epoch_loss_sum: float = 0.0
     """Sum over the examples of this epoch so far of their batch's loss."""
     epoch_num_correct: float = 0.0
@@ -35,6 +42,11 @@ class Position(Record):
     best_step: int = 0
     """0 until the first validation."""
     best_value: float | None = None
+    awaited_value: float | None = None
+    """Value of train.early_stopping.metric that a validation has to better; None until one was finite."""
+    awaited_step: int = 0
+    stopped_early: str = ""
+    """Why the training is at its end here; empty unless train.early_stopping says so."""
 
 
 def path_of(directory: Path, step: int) -> Path:
@@ -73,6 +85,15 @@ def restore_newest(directory: Path, variables: Sequence["keras.Variable"]) -> Po
             continue
         load(checkpoint, variables)
         return Position.read(checkpoint / POSITION)
+    return None
+
+
+def newest_position(directory: Path) -> Position | None:
+    """Returns the position of the newest checkpoint that verifies, without its variables; None if there is none."""
+    for checkpoint in reversed(_numbered(directory)):
+        with contextlib.suppress(DataError):  # `restore_newest` says so
+            verify(checkpoint)
+            return Position.read(checkpoint / POSITION)
     return None
 
 

@@ -17,10 +17,11 @@ from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
+from tasks.train.early_stopping import is_better, judge
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
-from tasks.train.setup import Setup, set_up
+from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_if_requested, stop_requested
@@ -40,6 +41,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     progress("start")
     setup = set_up(run, Shards.model_validate(shards))
     position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
+    check_statistics(setup, position)
+    position = position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
@@ -51,9 +54,12 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         setup.strategy,
         setup.model,
         setup.optimizer,
+        loss_of=setup.loss,
+        ema=setup.ema,
         target=setup.target,
         seed=config.seed,
-        clip_norm=config.clip_norm,
+        clip=config.clip,
+        loss_scale=setup.loss_scale,
         clock=clock,
     )
     batches = _batches_from(setup, position.step)
@@ -72,7 +78,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
-                position = roll_back(run, setup, position, step=position.step, what="loss or gradient")
+                what = "loss or gradient" + (", with the loss scale at its smallest," if setup.loss_scale else "")
+                position = roll_back(run, setup, position, step=position.step, what=what)
                 batches = _batches_from(setup, position.step)
                 continue
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
@@ -109,7 +116,8 @@ def _epoch_is_open(setup: Setup, position: Position) -> bool:
 
 
 def _is_done(setup: Setup, position: Position) -> bool:
-    return position.step == setup.total_steps and not _epoch_is_open(setup, position)
+    is_last = position.step == setup.total_steps or position.stopped_early
+    return bool(is_last) and not _epoch_is_open(setup, position)
 
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
@@ -138,14 +146,18 @@ def _num_steps(setup: Setup, position: Position, steps_per_call: int) -> int:
 
 
 def _advance(position: Position, outcomes: StepOutcomes) -> Position:
-    """Returns the position after the steps that were applied."""
-    applied = int(outcomes.healthy.numpy().sum())
-    num_valid = outcomes.num_valid.numpy()[:applied]
+    """Returns the position after the steps up to one that is not healthy."""
+    done = int(outcomes.healthy.numpy().sum())
+    applied = outcomes.applied.numpy()[:done]
+    loss, num_correct, num_valid = (
+        column.numpy()[:done][applied] for column in (outcomes.loss, outcomes.num_correct, outcomes.num_valid)
+    )
     return position.model_copy(
         update={
-            "step": position.step + applied,
-            "epoch_loss_sum": position.epoch_loss_sum + float((outcomes.loss.numpy()[:applied] * num_valid).sum()),
-            "epoch_num_correct": position.epoch_num_correct + float(outcomes.num_correct.numpy()[:applied].sum()),
+            "step": position.step + done,
+            "num_overflows": position.num_overflows + int((~applied).sum()),
+            "epoch_loss_sum": position.epoch_loss_sum + float((loss * num_valid).sum()),
+            "epoch_num_correct": position.epoch_num_correct + float(num_correct.sum()),
             "epoch_num_examples": position.epoch_num_examples + int(num_valid.sum()),
         }
     )
@@ -158,7 +170,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     if perf:
         events.append(run.events, perf, step=position.step)
     progress("validate", step=position.step)
-    figures = setup.validation.predict().figures()
+    figures = setup.validate().figures()
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,
@@ -166,6 +178,8 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
     }
+    if setup.loss_scale is not None:
+        metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
     events.append(run.events, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
@@ -174,14 +188,19 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         line = f"{', '.join(odd)} of epoch {metrics['epoch']:g} not finite, while every weight is: training goes on"
         logger.warning(line)
         progress("note", line=f"{line}; the model or the validation split may hold a value that overflows")
-    value = metrics[run.config.train.best_metric]
-    sign = -1 if run.config.train.best_metric == "val_loss" else 1
     # An accuracy of logits that are no numbers is one all the same.
-    is_best = not odd and (position.best_value is None or sign * value > sign * position.best_value)
-    best = {"best_step": position.step, "best_value": value} if is_best else {}
-    return position.model_copy(
-        update={"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0, **best}
-    )
+    judged = dict.fromkeys(metrics, math.nan) if odd else metrics
+    changes: dict[str, Any] = {"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0}
+    config, value = run.config.train, judged[run.config.train.best_metric]
+    if is_better(config.best_metric, value, position.best_value):
+        changes |= {"best_step": position.step, "best_value": value}
+    if config.early_stopping is not None:
+        value, steps_per_epoch = judged[config.early_stopping.metric], setup.feed.steps_per_epoch
+        changes |= judge(config.early_stopping, position, value, steps_per_epoch=steps_per_epoch)
+    closed = position.model_copy(update=changes)
+    if closed.stopped_early and closed.step < setup.total_steps:
+        progress("note", line=f"stops before the {setup.total_steps} steps of train.total: {closed.stopped_early}")
+    return closed
 
 
 def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) -> TrainResult:
@@ -210,7 +229,10 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         num_replicas=setup.strategy.num_replicas_in_sync,
         num_parameters=setup.model.count_params(),
         devices=tuple(setup.strategy.extended.worker_devices),
+        precision=position.precision,
+        num_overflows=position.num_overflows,
         resumed_from_step=resumed_from_step,
+        stopped_early=position.stopped_early if position.step < setup.total_steps else "",
         skipped_steps=tuple(step + 1 for step in position.skipped),
         input_advice=advice,
         **perf,

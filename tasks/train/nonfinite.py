@@ -34,14 +34,14 @@ def roll_back(run: Run, setup: Setup, position: Position, *, step: int, what: st
     if config.on_nonfinite == "stop":
         raise TrainingError(
             f"{where}; nothing of it was saved and the last checkpoint stays; look at these examples, try a lower "
-            "train.optimizer.learning_rate or train.clip_norm=1.0, or go on without them: train.on_nonfinite=rollback"
+            "train.optimizer.learning_rate or train.clip.limit=1.0, or go on without them: train.on_nonfinite=rollback"
         )
     skipped, limit = (*position.skipped, step), config.max_rollbacks
     if len(skipped) > limit:
         before = ", ".join(str(number + 1) for number in position.skipped) or "none"
         raise TrainingError(
             f"{where}, and train.max_rollbacks={limit} is used up (steps skipped: {before}); nothing of it was saved "
-            "and the last checkpoint stays; try a lower train.optimizer.learning_rate or train.clip_norm=1.0"
+            "and the last checkpoint stays; try a lower train.optimizer.learning_rate or train.clip.limit=1.0"
         )
     found = checkpoint.restore_newest(run.checkpoints, setup.variables)
     if found is None:

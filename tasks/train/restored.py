@@ -10,19 +10,25 @@ from tasks.models.build import build_model
 from tasks.prepare.manifest import ShardManifest
 from tasks.runs import Run
 from tasks.train.checkpoint import load
+from tasks.train.ema import Ema
+from tasks.train.precision import precision_of_weights
 from tasks.train.setup import set_precision_and_seeds
 
 
 def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
-    """Returns the run's model in the run's precision, with the weights of `checkpoint`.
+    """Returns the run's model with the weights of `checkpoint`, or their averages if those are evaluated.
+
+    It computes in the precision in which the weights are held.
 
     Call it in the strategy's scope and before another model is built: a checkpoint knows its variables by the names
     that Keras counts up in a process. Raises DataError if the checkpoint is damaged, TrainingError if it is another
     model's.
     """
     verify(checkpoint)
-    set_precision_and_seeds(run.config.train)
+    set_precision_and_seeds(run.config.train, precision_of_weights(run.config.train.precision))
     preprocess = Preprocess(manifest, run.config.feed)
     model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
-    load(checkpoint, model.variables)
+    ema = Ema(model.variables, run.config.train.ema)
+    load(checkpoint, [*model.variables, *ema.variables])
+    ema.put_in_place()
     return model

@@ -32,7 +32,13 @@ class TrainResult(Record):
     input_wait_seconds_p95: float
     input_advice: str | None = None
     """What to change first, if that share is not small."""
+    precision: str = ""
+    """What `train.precision` came to."""
+    num_overflows: int = 0
+    """Steps that overflowed in mixed_float16 and were not applied; the loss scale was halved."""
     resumed_from_step: int
     """0 for a training that began at the start."""
+    stopped_early: str = ""
+    """Why it ended before its total; empty if it did not."""
     skipped_steps: tuple[int, ...] = ()
     """Steps, counted from 1, whose global batch was left out by `train.on_nonfinite: rollback`."""

@@ -1,5 +1,6 @@
 """Setup: everything that a training needs, made from the run's config and the shards."""
 
+import logging
 import os
 from dataclasses import dataclass
 
@@ -8,16 +9,26 @@ import tensorflow as tf
 
 from tasks.config import TrainConfig
 from tasks.duration import Duration
+from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
-from tasks.optimization import CosineSchedule
+from tasks.models.layers import takes_batch_statistics
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
-from tasks.train.inference import Predictor
+from tasks.train.checkpoint import Position, newest_position
+from tasks.train.ema import Ema
+from tasks.train.inference import Predictions, Predictor
+from tasks.train.loss import Loss, build_loss
+from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
-from tasks.workers.devices import open_strategy
+from tasks.train.precision import resolve_precision, set_precision
+from tasks.train.schedule import learning_rate
+from tasks.workers.child import progress
+from tasks.workers.devices import compute_capabilities, open_strategy
+
+logger = logging.getLogger("millstream")
 
 
 @dataclass(frozen=True)
@@ -28,16 +39,33 @@ class Setup:
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
+    loss: Loss
+    ema: Ema
     validation: Predictor
     input_facts: FeedFacts
     target: str
     total_steps: int
     checkpoint_every: int
+    precision: str
+    """What `train.precision` came to."""
+    loss_scale: LossScale | None
+    """In mixed_float16 only."""
+    statistics_rows: int | None
+    """As in a Position."""
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that a checkpoint holds: weights, statistics and seeds of the model, then the optimizer's."""
-        return [*self.model.variables, *self.optimizer.variables]
+        """All that a checkpoint holds.
+
+        Weights, statistics and seeds of the model, its averages, what the optimizer keeps, the loss scale.
+        """
+        scale = self.loss_scale.variables if self.loss_scale else []
+        return [*self.model.variables, *self.ema.variables, *self.optimizer.variables, *scale]
+
+    def validate(self) -> Predictions:
+        """Returns the predictions of the weights that are evaluated; raises Stopped if a signal comes meanwhile."""
+        with self.ema.in_place():
+            return self.validation.predict()
 
 
 def set_up(run: Run, shards: Shards) -> Setup:
@@ -48,8 +76,17 @@ def set_up(run: Run, shards: Shards) -> Setup:
     config, manifest = run.config, shards.manifest()
     strategy = open_strategy(config.distribute)
     num_replicas = strategy.num_replicas_in_sync
-    set_precision_and_seeds(config.train)
-    feed = Feed(shards.directory, manifest, "train", config.feed, seed=config.train.seed, num_replicas=num_replicas)
+    precision = _precision(run, strategy)
+    set_precision_and_seeds(config.train, precision)
+    feed = Feed(
+        shards.directory,
+        manifest,
+        "train",
+        config.feed,
+        seed=config.train.seed,
+        num_replicas=num_replicas,
+        microbatch=config.train.microbatch,
+    )
 
     def steps(duration: Duration) -> int:
         return duration.steps(
@@ -59,15 +96,15 @@ def set_up(run: Run, shards: Shards) -> Setup:
         )
 
     total_steps = steps(config.train.total)
-    schedule = config.train.optimizer.schedule
-    warmup = schedule.warmup if isinstance(schedule, CosineSchedule) else None
     preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
-        optimizer = build_optimizer(
-            config.train.optimizer, total_steps=total_steps, warmup_steps=steps(warmup) if warmup else 0
+        rate = learning_rate(
+            config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
-        optimizer.build(model.trainable_variables)
+        optimizer = build_optimizer(config.train.optimizer, model.trainable_variables, rate)
+        ema = Ema(model.variables, config.train.ema)
+        loss_scale = LossScale() if precision == "mixed_float16" else None
     validation = evaluation_feed(
         shards.directory,
         manifest,
@@ -81,18 +118,61 @@ def set_up(run: Run, shards: Shards) -> Setup:
         feed=feed,
         model=model,
         optimizer=optimizer,
+        ema=ema,
+        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
         total_steps=total_steps,
         checkpoint_every=steps(config.train.checkpoint_every),
+        precision=precision,
+        loss_scale=loss_scale,
+        statistics_rows=feed.rows_at_once if feed.num_microbatches > 1 and takes_batch_statistics(model) else None,
     )
 
 
-def set_precision_and_seeds(config: TrainConfig) -> None:
-    """Sets this process's float type, seeds and choice of kernels; call it before a model is built."""
-    keras.config.set_floatx(config.precision)
-    keras.config.set_dtype_policy(config.precision)
+def check_statistics(setup: Setup, position: Position) -> None:
+    """Raises ConfigError if the training would go on with batch statistics over another number of examples.
+
+    Says, at the start of a training, that they are not those of the whole global batch.
+    """
+    now, whole = setup.statistics_rows, setup.feed.global_batch_size
+    if position.step == 0 and now is not None:
+        logger.warning(
+            "train.microbatch: the model normalises over the %d examples that %d replica(s) take at once, not over the "
+            "%d of a global batch, so that the weights are not those of a training without microbatches",
+            now,
+            setup.strategy.num_replicas_in_sync,
+            whole,
+        )
+    if position.step and position.statistics_rows != now:
+        before, replicas = position.statistics_rows, setup.strategy.num_replicas_in_sync
+        same = "null" if before is None else f"{before / replicas:g}"
+        raise ConfigError(
+            f"train.microbatch: the model normalises over the examples that are taken at once, {now or whole} of a "
+            f"global batch on {replicas} replica(s), and until step {position.step} it did over {before or whole}, "
+            f"which gives other weights; go on with train.microbatch={same}, or begin a new run with --fresh"
+        )
+
+
+def set_precision_and_seeds(config: TrainConfig, precision: str) -> None:
+    """Sets this process's float types, seeds and choice of kernels; call it before a model is built."""
+    set_precision(precision)
     keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
+
+
+def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
+    requested = run.config.train.precision
+    if requested != "auto":
+        return requested
+    position, capabilities = newest_position(run.checkpoints), compute_capabilities(strategy)
+    if position is not None and position.precision:
+        progress("note", line=f"train.precision: goes on in {position.precision}, in which the training was begun")
+        return position.precision
+    precision = resolve_precision(requested, capabilities)
+    shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
+    where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
+    progress("note", line=f"train.precision: auto is {precision} on {where}")
+    return precision

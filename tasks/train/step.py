@@ -1,4 +1,4 @@
-"""The replica step: forward, backward, one sum over the replicas, finite check, clip, apply; and the loop round it."""
+"""The replica step: forward, backward, one sum over the replicas, the update; and the loop round it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,12 @@ import keras
 import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows, replica_rows
+from tasks.optimization import Clip
 from tasks.train.clock import Clock, timed_next
+from tasks.train.ema import Ema
+from tasks.train.loss import Loss
+from tasks.train.loss_scale import LossScale
+from tasks.train.update import batch_statistics, make_update
 
 
 class StepOutcomes(NamedTuple):
@@ -20,6 +25,8 @@ class StepOutcomes(NamedTuple):
     """int64, examples in the global batch."""
     healthy: tf.Tensor
     """bool; False from the first step on whose loss or gradient is not finite: none of them was applied."""
+    applied: tf.Tensor
+    """bool; also False where a step overflowed in mixed_float16: it is left out, and the loss scale halved."""
     wait_seconds: tf.Tensor
     """float64, from asking for the batch to having it on the replicas."""
     seconds: tf.Tensor
@@ -31,9 +38,12 @@ def make_run_steps(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     *,
+    loss_of: Loss,
+    ema: Ema,
     target: str,
     seed: int,
-    clip_norm: float | None,
+    clip: Clip | None,
+    loss_scale: LossScale | None,
     clock: Clock,
 ) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
@@ -41,78 +51,124 @@ def make_run_steps(
     `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
     depend on how a training is cut into calls.
     """
-    variables = model.trainable_variables
-    num_replicas = strategy.num_replicas_in_sync
-    float_type = keras.config.floatx()
-
-    def first(value: object) -> tf.Tensor:
-        """Returns the first replica's part of a value."""
-        return strategy.experimental_local_results(value)[0]
-
-    def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-        """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct."""
-        labels, mask = batch[target], batch["mask"]
-        step = tf.cast(optimizer.iterations, tf.int64)
-        rows = ReplicaRows(seed, step, batch["first_row"], mask, num_replicas)
-        with tf.GradientTape() as tape:
-            with replica_rows(rows):
-                logits = model({name: batch[name] for name in model.input}, training=True)
-            losses = _cross_entropy(labels, logits)
-            if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
-                share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * _cross_entropy(batch["mix_label"], logits)
-                labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
-            # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
-            # the mean over the global batch, however the rows are spread.
-            mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
-            if model.losses:
-                mine += tf.add_n(model.losses) / num_replicas
-        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
-        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
-        # The figures ride along with the gradients: one reduction a step.
-        # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
-        values = [variable.value for variable in variables]
-        found = tape.gradient(mine, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        terms = [*(tf.convert_to_tensor(gradient) for gradient in found), mine, num_correct]
-        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
-        return sums, loss, num_correct
-
-    def apply(sums: list[tf.Tensor]) -> None:
-        if clip_norm is not None:
-            sums, _ = tf.clip_by_global_norm(sums, clip_norm)
-        optimizer.apply(sums, variables)
-
-    def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        sums, loss, num_correct = strategy.run(gradients, args=(batch,))
-        loss = first(loss)  # after the sum every replica holds the same
-        healthy &= tf.math.is_finite(loss) & tf.math.is_finite(tf.linalg.global_norm([first(s) for s in sums]))
-        # Outside the replicas: a condition round Keras's merge_call inside one cannot be traced.
-        tf.cond(healthy, lambda: strategy.run(apply, args=(sums,)), lambda: None)
-        return loss, first(num_correct), healthy
+    step = _make_step(
+        strategy,
+        model,
+        optimizer,
+        loss_of=loss_of,
+        ema=ema,
+        target=target,
+        seed=seed,
+        clip=clip,
+        loss_scale=loss_scale,
+    )
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
-        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(float_type)]
+        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(keras.config.floatx())]
         healthy, done = tf.constant(True), clock()
         for i in tf.range(num_steps):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             asked = done
             batch, begun = timed_next(strategy, iterator, clock, asked)
-            num_valid = first(batch["num_valid"])
+            num_valid = _first(strategy, batch["num_valid"])
             with tf.control_dependencies([begun]):
-                loss, num_correct, healthy = step(batch, healthy)
-            with tf.control_dependencies([loss, healthy]):
+                loss, num_correct, healthy, applied = step(batch, healthy)
+            with tf.control_dependencies([loss, applied]):
                 done = clock()
-            values = (loss, num_correct, num_valid, healthy, begun - asked, done - asked)
+            values = (loss, num_correct, num_valid, healthy, applied, begun - asked, done - asked)
             columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps
 
 
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+def _make_step(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    *,
+    loss_of: Loss,
+    ema: Ema,
+    target: str,
+    seed: int,
+    clip: Clip | None,
+    loss_scale: LossScale | None,
+) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, healthy after it, applied."""
+    variables = model.trainable_variables
+    num_replicas = strategy.num_replicas_in_sync
+    float_type = keras.config.floatx()
+    statistics = batch_statistics(model) if loss_scale is not None else []
+    update = make_update(strategy, optimizer, variables, statistics, ema=ema, clip=clip, loss_scale=loss_scale)
+
+    def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct.
+
+        Last come the statistics of before.
+        """
+        before = [tf.identity(statistic.value) for statistic in statistics]
+        terms: list[tf.Tensor] = []
+        num_microbatches = batch["first_row"].shape[0]
+        for number in range(num_microbatches):
+            # One after another, or the activations of all would be in memory at the same time.
+            with tf.control_dependencies(terms):
+                rows = _microbatch(batch, number)
+            found = contribution(rows, num_microbatches)
+            terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
+        # The figures ride along with the gradients: one reduction a step.
+        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
+        return sums, loss, num_correct, before
+
+    def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:
+        """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
+        labels, mask = batch[target], batch["mask"]
+        step = tf.cast(optimizer.iterations, tf.int64)
+        rows = ReplicaRows(seed, step, batch["first_row"], mask, num_replicas)
+        with tf.GradientTape() as tape:
+            with replica_rows(rows):
+                logits = model({name: batch[name] for name in model.input}, training=True)
+            logits = tf.cast(logits, float_type)
+            losses = loss_of(labels, logits)
+            if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
+                share = tf.cast(batch["mix_weight"], losses.dtype)
+                losses = share * losses + (1 - share) * loss_of(batch["mix_label"], logits)
+                labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
+            # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
+            # the mean over the global batch, however the rows are spread.
+            mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
+            if model.losses:
+                mine += tf.add_n(model.losses) / (num_replicas * num_microbatches)
+            scaled = mine if loss_scale is None else mine * loss_scale.value()
+        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
+        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
+        values = [variable.value for variable in variables]
+        found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        found = [tf.convert_to_tensor(gradient) for gradient in found]
+        if loss_scale is not None:
+            found = [gradient / loss_scale.value() for gradient in found]
+        return [*found, mine, num_correct]
+
+    def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        sums, loss, num_correct, before = strategy.run(gradients, args=(batch,))
+        loss = _first(strategy, loss)  # after the sum every replica holds the same
+        return loss, _first(strategy, num_correct), *update(sums, loss, before, healthy)
+
+    return step
+
+
+def _microbatch(batch: dict[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
+    """Returns the rows of one of a slice's microbatches, with the place of their first."""
+    size = batch["mask"].shape[0] // batch["first_row"].shape[0]
+    rows = {name: column[number * size : (number + 1) * size] for name, column in batch.items() if column.shape.rank}
+    return {**batch, **rows, "first_row": batch["first_row"][number]}
+
+
+def _first(strategy: tf.distribute.Strategy, value: object) -> tf.Tensor:
+    """Returns the first replica's part of a value."""
+    return strategy.experimental_local_results(value)[0]
 
 
 def _dtypes(float_type: str) -> tuple[object, ...]:
-    return (float_type, float_type, tf.int64, tf.bool, tf.float64, tf.float64)
+    return (float_type, float_type, tf.int64, tf.bool, tf.bool, tf.float64, tf.float64)

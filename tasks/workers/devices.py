@@ -61,6 +61,15 @@ def num_replicas(requested: int | Literal["auto"], *, num_gpus: int) -> int:
     return requested
 
 
+def compute_capabilities(strategy: "tf.distribute.Strategy") -> tuple[tuple[int, int], ...]:
+    """Returns those of the strategy's GPUs: none on a CPU, and (0, 0) of a GPU that has none."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")[: strategy.num_replicas_in_sync]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return tuple(detail.get("compute_capability", (0, 0)) for detail in details)
+
+
 def describe_devices() -> dict[str, Any]:
     """Returns what TensorFlow finds here, as JSON.
 

@@ -15,10 +15,12 @@ from tasks.prepare.prepare import prepare
 BATCH = 50  # 1437 training examples: 28 full batches and one of 37
 
 
-def make_feed(digits, *, replicas=1, seed=3, **settings):
+def make_feed(digits, *, replicas=1, seed=3, microbatch=None, **settings):
     config = FeedConfig(**{"global_batch_size": BATCH, "block": 64, "window": 400, **settings})
     manifest = digits.shards.manifest()
-    return Feed(digits.shards.directory, manifest, "train", config, seed=seed, num_replicas=replicas)
+    return Feed(
+        digits.shards.directory, manifest, "train", config, seed=seed, num_replicas=replicas, microbatch=microbatch
+    )
 
 
 def valid_ids(elements):
@@ -70,6 +72,20 @@ def test_the_ids_of_a_step_are_those_of_its_batch_without_the_padding(digits, st
     epoch, batch = divmod(step, 29)
     expected = stored_ids(digits)[feed.order(epoch)[batch * BATCH : (batch + 1) * BATCH]]
     assert np.array_equal(feed.ids(step), expected)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_microbatches_of_all_replicas_hold_the_same_examples_on_any_number_of_them(digits, replicas):
+    feed = make_feed(digits, replicas=replicas, microbatch=16 // replicas)
+    assert (feed.num_microbatches, feed.rows_at_once) == (4, 16), "64 places for 50 examples"
+    for step in (27, 28):
+        parts = list(feed.training(step).take(replicas).as_numpy_iterator())
+        rows = np.concatenate([np.split(part["id"], 4) for part in parts], axis=1)  # [microbatch, replica * row]
+        first = np.stack([part["first_row"] for part in parts], axis=1)
+        assert np.array_equal(first, np.arange(0, 64, 16 // replicas).reshape(4, replicas))
+        mask = np.concatenate([np.split(part["mask"], 4) for part in parts], axis=1)
+        assert np.array_equal(rows.ravel()[mask.ravel()], feed.ids(step)), "in the order of the global batch"
+        assert np.array_equal(mask.ravel(), np.arange(64) < (37 if step == 28 else BATCH))
 
 
 def test_a_short_last_batch_is_padded_and_masked(digits):

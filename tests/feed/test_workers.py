@@ -111,7 +111,7 @@ def test_with_files_each_worker_shows_only_examples_of_its_own_and_an_epoch_is_a
         elements = list(feed.training(0).take(2 * feed.steps_per_epoch).as_numpy_iterator())
         assert feed.steps_per_epoch == min(part.sum() for part in own_sizes(shards)) // (BATCH // 2)
         assert all(part["mask"].all() and part["num_valid"] == BATCH for part in elements)
-        assert {int(part["first_row"]) for part in elements} == {worker * BATCH // 2}
+        assert {int(part["first_row"][0]) for part in elements} == {worker * BATCH // 2}
         own = np.concatenate([stored[first[f] : first[f + 1]] for f in range(worker, len(shards), 2)])
         epochs = np.stack([part["id"] for part in elements]).reshape(2, -1)
         for epoch in epochs:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from flows.schedules import next_times, schedule_findings
-from tasks.config import Schedule, build_config
+from tasks.config import build_config
+from tasks.deployment import Schedule
 
 SPRING = datetime(2026, 3, 27, 12, tzinfo=UTC)  # the clock of Berlin is put forward on the 29th
 AUTUMN = datetime(2026, 10, 23, 12, tzinfo=UTC)  # and back on 25 October

@@ -59,3 +59,26 @@ def test_batch_norm_leaves_padding_out_and_matches_keras_on_the_rest():
     assert np.allclose(ours.moving_mean, stock.moving_mean, atol=1e-5)
     assert np.allclose(ours.moving_variance, stock.moving_variance, atol=1e-5)
     assert np.allclose(ours(x), stock(x), atol=1e-5)
+
+
+def test_the_statistics_of_16_bit_inputs_are_those_of_float32():
+    values = np.random.default_rng(0).normal(300, 5, size=(64, 3)).astype(np.float16)  # squares overflow
+    layer = SyncBatchNorm(momentum=0.0, dtype="mixed_float16")
+    with replica_rows(rows(count=64)):
+        found = layer(tf.constant(values), training=True)
+    exact = values.astype(np.float64)
+    np.testing.assert_allclose(layer.moving_mean, exact.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(layer.moving_variance, exact.var(0), rtol=5e-3)  # the first shift is 0
+    assert found.dtype == tf.float16
+    expected = (exact - exact.mean(0)) / np.sqrt(exact.var(0) + layer.epsilon)
+    np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+def test_padding_alone_leaves_the_statistics_as_they_are():
+    layer = SyncBatchNorm(momentum=0.9)
+    nothing = ReplicaRows(7, tf.constant(3, tf.int64), tf.constant(0, tf.int64), tf.zeros([4], tf.bool), 1)
+    with replica_rows(nothing):
+        found = layer(tf.ones([4, 2]), training=True)
+    assert np.isfinite(found).all()
+    assert np.array_equal(layer.moving_mean, [0, 0])
+    assert np.array_equal(layer.moving_variance, [1, 1])

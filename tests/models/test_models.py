@@ -28,6 +28,14 @@ def float64():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.fixture(params=["mixed_float16", "mixed_bfloat16"])
+def mixed(request):
+    keras.config.set_dtype_policy(request.param)
+    keras.utils.set_random_seed(1)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
 def model_of(name, **args):
     module = "text" if name == "words" else name
     config = ModelConfig(build=f"tasks.models.{module}:build", args=args)
@@ -108,3 +116,15 @@ def test_weight_decay_is_half_the_sum_of_squares_of_the_kernels(float64):
 def test_data_or_arguments_that_do_not_fit_are_refused(name, args, inputs, message):
     with pytest.raises(ConfigError, match=message):
         build_model(ModelConfig(build=f"tasks.models.{name}:build", args=args), inputs, 3, NUM_VALUES["text"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_mixed_precision_weights_logits_and_gradients_are_float32(name, mixed):
+    model = model_of(name, **({"depth": 18, "stem": "small", "width": 4} if name == "resnet" else {}))
+    layers = [layer.compute_dtype for layer in model.layers if layer.trainable_variables]
+    assert {"float16", "bfloat16"} & set(layers[:-1]), "computed in 16 bits"
+    assert {variable.dtype for variable in model.variables} == {"float32"}
+    assert model.output.dtype == "float32"
+    found = gradients(model, batch_of(MODELS[name], 4), np.array([0, 1, 2, 0]), slice(0, 4), first_row=0)
+    assert {gradient.dtype for gradient in found} == {tf.float32}
+    assert all(np.isfinite(gradient).all() for gradient in found)

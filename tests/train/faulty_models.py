@@ -15,6 +15,7 @@ import models_for_tests
 import numpy as np
 import tensorflow as tf
 
+from tasks.models.layers import SyncBatchNorm
 from tasks.train import loop, step
 
 
@@ -97,8 +98,11 @@ def recorded(inputs, num_classes, ledger):
     return models_for_tests.dense(inputs, num_classes)
 
 
-def poisoned(inputs, num_classes, id):
-    """The dense model, which has no number for the example of this id: its pixels come brighter than any digit's."""
+def poisoned(inputs, num_classes, id, normalised=False):
+    """The dense model, which has no number for the example of this id: its pixels come brighter than any digit's.
+
+    `normalised`: batch normalisation comes after that.
+    """
     make_run_steps, timed_next = loop.make_run_steps, step.timed_next
 
     def make_poisoned(strategy, model, optimizer, **settings):
@@ -115,7 +119,8 @@ def poisoned(inputs, num_classes, id):
 
     loop.make_run_steps = make_poisoned
     model = models_for_tests.dense(inputs, num_classes)
-    return keras.Model(inputs, NoNumberForBright()([model.output, inputs["image"]]))
+    logits = NoNumberForBright()([model.output, inputs["image"]])
+    return keras.Model(inputs, SyncBatchNorm(momentum=0.9)(logits) if normalised else logits)
 
 
 class NoNumberForBright(keras.layers.Layer):
@@ -142,3 +147,8 @@ def only_trained(inputs, num_classes):
 
 def count(fired):
     return len(Path(fired).read_text().splitlines()) if Path(fired).exists() else 0
+
+
+def no_number(inputs, num_classes):
+    """The dense model, with no number to say at all."""
+    return keras.Model(inputs, models_for_tests.dense(inputs, num_classes).output * np.nan)

@@ -2,6 +2,8 @@
 
 import keras
 
+from tasks.models.layers import StatelessDropout, SyncBatchNorm
+
 
 def spare(inputs, num_classes):
     """A branch that the loss does not reach: its variables have no gradient."""
@@ -15,6 +17,13 @@ def dense(inputs, num_classes):
     """No normalisation and no dropout: the only sums over replicas are those of the gradients and the figures."""
     x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
     x = keras.layers.Dense(16, activation="relu")(x)
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+
+
+def normalised(inputs, num_classes):
+    """The dense model with batch normalisation: it has statistics too."""
+    x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
+    x = SyncBatchNorm()(keras.layers.Dense(16, activation="relu")(x))
     return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
 
 
@@ -33,3 +42,22 @@ def fading(inputs, num_classes):
     """Under SGD with a learning rate of 0.01 the weight is below zero, and no logit a number, from step 15 on."""
     x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
     return keras.Model(inputs, Fading()(keras.layers.Dense(num_classes)(x)))
+
+
+class Offset(keras.layers.Layer):
+    """Adds a weight that wants to be small."""
+
+    def build(self, input_shape):
+        self.offset = self.add_weight(shape=(input_shape[-1],), initializer="ones", name="offset")
+
+    def call(self, inputs):
+        self.add_loss(keras.ops.sum(self.offset**2))
+        return inputs + self.offset
+
+
+def penalised(inputs, num_classes):
+    """Dropout, a penalty on weights, and one that a layer adds of its own; no normalisation."""
+    x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))
+    x = keras.layers.Dense(16, activation="relu", kernel_regularizer=keras.regularizers.L2(0.01))(x)
+    x = StatelessDropout(0.3)(x)
+    return keras.Model(inputs, Offset()(keras.layers.Dense(num_classes)(x)))

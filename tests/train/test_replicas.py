@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 # 200 examples a batch: seven full batches and one of 37 an epoch, so that 20 steps hold two short ones.
-EXACT = ("train.precision=float64", "train.total=20 steps", "feed.global_batch_size=200", "train.clip_norm=0.5")
+EXACT = ("train.precision=float64", "train.total=20 steps", "feed.global_batch_size=200", "train.clip.limit=0.5")
 CONSTANT = "train.optimizer.schedule.kind=constant"
 SGD = (
     "train.optimizer.name=sgd",
@@ -33,7 +33,7 @@ def test_two_and_four_replicas_match_one_in_float64(trainer, optimizer):
 
 
 def test_one_step_in_float32_differs_by_rounding_only(trainer):
-    settings = (*SGD, "train.total=1 steps", "feed.global_batch_size=200", "train.clip_norm=0.5")
+    settings = (*SGD, "train.total=1 steps", "feed.global_batch_size=200", "train.clip.limit=0.5")
     one = trainer.weights(*settings, replicas(1))
     for count in (2, 4):
         assert largest_difference(one, trainer.weights(*settings, replicas(count))) <= 1e-6

@@ -20,7 +20,7 @@ SGD = (
     "train.optimizer.name=sgd",
     "train.optimizer.learning_rate=0.01",
     "train.optimizer.schedule.kind=constant",
-    "train.clip_norm=null",
+    "train.clip=null",
 )
 
 
@@ -123,7 +123,7 @@ def test_a_step_that_is_not_finite_stops_the_run_by_name_and_ids_and_saves_nothi
         "step 15 of 69 (epoch 1, batch 15) on its 64 examples "
         f"(ids {', '.join(map(str, feed.ids(14)[:8]))}, ...): loss or gradient is not finite; nothing of it was saved "
         "and the last checkpoint stays; look at these examples, try a lower train.optimizer.learning_rate or "
-        "train.clip_norm=1.0, or go on without them: train.on_nonfinite=rollback"
+        "train.clip.limit=1.0, or go on without them: train.on_nonfinite=rollback"
     )
     (saved,) = completed(run.checkpoints)
     assert saved.name == "00000010"

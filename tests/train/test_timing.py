@@ -15,6 +15,7 @@ def outcomes(seconds, waits, examples=10):
         num_correct=tf.zeros(steps),
         num_valid=tf.fill([steps], tf.constant(examples, tf.int64)),
         healthy=tf.fill([steps], True),
+        applied=tf.fill([steps], True),
         wait_seconds=tf.constant(waits, tf.float64),
         seconds=tf.constant(seconds, tf.float64),
     )

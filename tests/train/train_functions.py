@@ -65,9 +65,12 @@ def count_reductions(workspace, run_id, shards):
         setup.strategy,
         setup.model,
         setup.optimizer,
+        loss_of=setup.loss,
+        ema=setup.ema,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
@@ -93,15 +96,19 @@ def first_step(workspace, run_id, shards):
 
     setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
     parts = list(setup.feed.training(0).take(setup.strategy.num_replicas_in_sync).as_numpy_iterator())
-    batch = {name: np.concatenate([part[name][part["mask"]] for part in parts]) for name in BATCH}
+    names = [name for name in BATCH if name in parts[0]]
+    batch = {name: np.concatenate([part[name][part["mask"]] for part in parts]) for name in names}
     logits = setup.model({"image": batch.pop("image")}).numpy()
     run_steps = make_run_steps(
         setup.strategy,
         setup.model,
         setup.optimizer,
+        loss_of=setup.loss,
+        ema=setup.ema,
         target=setup.target,
         seed=0,
-        clip_norm=None,
+        clip=None,
+        loss_scale=None,
         clock=in_graph_clock(deterministic=True),
     )
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
