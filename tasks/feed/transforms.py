@@ -50,7 +50,7 @@ def choose_windows(numbers: tf.Tensor, size: tf.Tensor, change: RandomResizedCro
     """
     bounds = tf.cast(size, tf.float32)
     areas = tf.reduce_prod(bounds) * between(change.area, numbers[..., :CROP_TRIALS])
-    ratios = tf.exp(between(np.log(change.ratio), numbers[..., CROP_TRIALS:-2]))
+    ratios = log_between(change.ratio, numbers[..., CROP_TRIALS:-2])
     drawn = tf.round(tf.sqrt(tf.stack([areas / ratios, areas * ratios], axis=-1)))  # [..., trials, 2]
     largest = tf.minimum(bounds, tf.round(bounds[::-1] * [1 / change.ratio[0], change.ratio[1]]))
     sides = tf.concat([drawn, tf.zeros_like(drawn[..., :1, :]) + largest], axis=-2)
@@ -123,6 +123,13 @@ def mean_grey(pixels: tf.Tensor) -> tf.Tensor:
 def between(bounds: Sequence[float] | np.ndarray, numbers: tf.Tensor) -> tf.Tensor:
     """Returns float32 between the bounds, of numbers in [0, 1)."""
     return bounds[0] + numbers * float(bounds[1] - bounds[0])
+
+
+def log_between(bounds: Sequence[float], numbers: tf.Tensor) -> tf.Tensor:
+    """Returns float32 between the bounds, whose logarithm is uniform, of numbers in [0, 1)."""
+    # The last bit of TensorFlow's exp depends on the place in the tensor, and so on how many rows a worker has.
+    logarithms = tf.cast(between(np.log(bounds), numbers), tf.float64)
+    return tf.cast(tf.exp(logarithms), tf.float32)
 
 
 def below(count: tf.Tensor | int, numbers: tf.Tensor) -> tf.Tensor:

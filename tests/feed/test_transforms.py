@@ -9,7 +9,16 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from tasks.augmentation import Color, Cutout, Flip, PadCrop, RandAugment, RandomResizedCrop
 from tasks.feed.rand_augment import OPERATIONS, rand_augment
-from tasks.feed.transforms import NUM_NUMBERS, choose_windows, color, cutout, flip, pad_crop, random_resized_crop
+from tasks.feed.transforms import (
+    NUM_NUMBERS,
+    choose_windows,
+    color,
+    cutout,
+    flip,
+    log_between,
+    pad_crop,
+    random_resized_crop,
+)
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (40, 6, 9, 3), np.uint8)
@@ -186,3 +195,9 @@ def test_rand_augment_draws_every_operation_and_runs_them_in_a_row():
     found = rand_augment(tf.constant(images), tf.constant(numbers, tf.float32), change).numpy()
     for image, operation in zip(found, OPERATIONS.values(), strict=True):
         assert np.array_equal(image, operation(tf.constant(PHOTO), 0.6, tf.constant(-1.0)))
+
+
+def test_a_ratio_is_the_same_wherever_in_a_batch_it_is_drawn():
+    numbers = np.random.default_rng(0).random(1000, np.float32)
+    alone = [log_between((3 / 4, 4 / 3), tf.constant([number])).numpy()[0] for number in numbers]
+    assert log_between((3 / 4, 4 / 3), tf.constant(numbers)).numpy().tolist() == alone
