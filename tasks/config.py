@@ -337,17 +337,17 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
 
 
 def _check_service(config: Config) -> None:
-    """Raises ConfigError if a promise is asked for that a service cannot keep."""
-    service = f"feed.service={config.feed.service}: its workers hand on batches in an order of their own"
-    if config.feed.service is not None and config.train.deterministic:
-        raise ConfigError(
-            f"{service}, so that no run can be repeated to the bit; say so with train.deterministic=false, or leave "
-            "the service out"
-        )
-    if config.feed.service is not None and config.train.on_nonfinite == "rollback":
-        raise ConfigError(
-            f"{service}, so that a batch cannot be left out; take train.on_nonfinite=stop, or leave the service out"
-        )
+    """Raises ConfigError if something is asked for that a service cannot keep."""
+    feed, train = config.feed, config.train
+    order = "its workers hand on batches in an order of their own, so that"
+    for is_asked_for, why in (
+        (train.deterministic, f"{order} no run can be repeated to the bit; say so with train.deterministic=false"),
+        (train.on_nonfinite == "rollback", f"{order} a batch cannot be left out; take train.on_nonfinite=stop"),
+        (feed.sampling != "uniform", "its workers draw no examples by class; take feed.sampling=uniform"),
+        (feed.cache not in ("auto", "none"), f"keeps nothing, so feed.cache={feed.cache} is in vain; take auto"),
+    ):
+        if feed.service is not None and is_asked_for:
+            raise ConfigError(f"feed.service={feed.service}: {why}, or leave the service out")
 
 
 def _with_absolute_paths(config: Config, folder: Path | None) -> Config:

@@ -9,6 +9,8 @@ from tasks.bench.arrays import NUM_CLASSES, Images, write_images, write_shards
 from tasks.bench.pictures import write_pictures
 from tasks.config import Config, DataConfig, FeedConfig
 from tasks.download.download import download
+from tasks.feed.host_facts import host_facts
+from tasks.feed.plan import plan_feed
 from tasks.files import Record
 from tasks.prepare.manifest import MANIFEST, ShardManifest
 from tasks.prepare.prepare import prepare
@@ -38,9 +40,10 @@ class Case(Record):
         return self.num_steps * self.feed.global_batch_size
 
     @property
-    def record_bytes(self) -> int:
-        """Size in bytes of the split's records."""
-        return sum(shard.record_bytes for shard in self.manifest().splits["train"].shards)
+    def can_be_cached(self) -> bool:
+        """Whether a feed would by itself keep the split in memory as a model sees it."""
+        feed = self.feed.model_copy(update={"cache": "auto"})
+        return plan_feed(self.manifest(), "train", feed, host_facts(self.directory)).cache == "decoded"
 
     def manifest(self) -> ShardManifest:
         """Returns the manifest of the shards."""
@@ -111,10 +114,12 @@ def _write(
     array_record: Path | None = None,
 ) -> Path:
     num_examples = ShardManifest.read(directory / MANIFEST).splits["train"].num_examples
-    num_steps = max(1, min(limit, num_examples) // feed.global_batch_size)
+    batch_size = min(feed.global_batch_size, num_examples)
+    num_steps = max(1, min(limit, num_examples) // batch_size)
     # No larger window than a turn: one that is filled before the turn begins would make the reading seem free.
-    window = max(min(feed.window, num_steps * feed.global_batch_size), MIN_BLOCKS * feed.block)
-    feed = feed.model_copy(update={"last_batch": "drop", "window": window})
+    window = max(min(feed.window, num_steps * batch_size), MIN_BLOCKS * feed.block)
+    changes = {"global_batch_size": batch_size, "last_batch": "drop", "window": window, "service": None}
+    feed = feed.model_copy(update=changes)
     case = Case(directory=directory, resized=resized, array_record=array_record, feed=feed, num_steps=num_steps)
     case.write(folder / CASE)
     return folder / CASE

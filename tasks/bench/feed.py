@@ -132,8 +132,7 @@ def _sides(case: Case) -> list[str]:
     if case.resized is not None:
         return [OURS, "naive", "naive_antialias", "ours_resized", *STAGE_SIDES]
     rivals = [rival for rival in RIVALS if rival != "grain" or case.array_record is not None]
-    fits = case.record_bytes <= case.feed.memory_limit.size_bytes / 2
-    return [OURS, *rivals, *(["ours_cached"] if fits else []), "parse", "decode"]
+    return [OURS, *rivals, *(["ours_cached"] if case.can_be_cached else []), "parse", "decode"]
 
 
 def _waits(file: Path, rate: float, *, name: str, seconds: float) -> list[Row]:

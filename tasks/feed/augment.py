@@ -11,8 +11,8 @@ from tasks.feed import mix, transforms
 from tasks.feed.philox import uniform
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.rand_augment import rand_augment
-from tasks.feed.signature import PARALLEL_IMAGES, decodes_windows
-from tasks.prepare.manifest import JPEG, Feature, ShardManifest
+from tasks.feed.signature import PARALLEL_IMAGES, augmented_input, decodes_windows
+from tasks.prepare.manifest import JPEG, ShardManifest
 
 _TRANSFORMS: dict[str, Callable[..., tf.Tensor]] = {
     "flip": transforms.flip,
@@ -38,7 +38,7 @@ class Augment:
         self._seed = seed
         self._changes = config.augment
         self._label, self._id = manifest.target, manifest.id
-        self._name = _find_image(manifest, config)
+        self._name = augmented_input(manifest, config)
         self._input = preprocess.input_names[self._name]
         self._shape, dtype = preprocess.inputs[self._input]
         for place, change in enumerate(config.augment):
@@ -123,29 +123,6 @@ def _num_numbers(change: Augmentation) -> int:
             return 2 * change.num_ops
         case _:
             return transforms.NUM_NUMBERS[change.kind]
-
-
-def _find_image(manifest: ShardManifest, config: FeedConfig) -> str:
-    images = [name for name in manifest.inputs if _is_image(manifest.features[name])]
-    name = config.augment_input
-    if name in images:
-        return name
-    known = f"the inputs that are images are {', '.join(images)}" if images else "no input is one"
-    if name is not None:
-        raise ConfigError(f"feed.augment_input={name!r}: must be an encoded image or a tensor [h, w, 1 or 3]; {known}")
-    if len(images) != 1:
-        raise ConfigError(
-            "feed.augment: needs an input that is an encoded image or a tensor [h, w, 1 or 3] of uint8 or a floating "
-            f"type, and {known}; {'name one in feed.augment_input' if images else 'leave feed.augment out'}"
-        )
-    return images[0]
-
-
-def _is_image(feature: Feature) -> bool:
-    if feature.kind == "image":
-        return True
-    is_pixels = feature.kind == "tensor" and feature.dtype in ("uint8", "float32", "float64")
-    return is_pixels and len(feature.shape) == 3 and feature.shape[2] in (1, 3)
 
 
 def _check(where: str, change: Augmentation, name: str, shape: tuple[int, ...], dtype: str) -> None:

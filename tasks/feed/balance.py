@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 ONE = 2**20  # the weight of the rarest class
+MAX_DRAWN = 2**21  # examples at once, for the sums of weights to be whole numbers of 64 bits
 
 
 def class_weights(class_counts: Sequence[int]) -> list[int]:
@@ -20,7 +21,7 @@ def draw_balanced(labels: tf.Tensor, weights: Sequence[int], seed: tf.Tensor) ->
     """Returns [n] int32: as many places as there are `labels`, [n] int64, each drawn as often as its class weighs.
 
     Systematic resampling (Kitagawa, 1996): n pointers at equal distances over the summed weights, begun at random, so
-    that an example is drawn as often as its share of n says, rounded up or down; n up to 2**21. `seed`: [2] int64.
+    that an example is drawn as often as its share of n says, rounded up or down; n up to MAX_DRAWN. `seed`: [2] int64.
     """
     ends = tf.cumsum(tf.gather(tf.constant(weights, tf.int64), labels))
     num_rows, total = tf.size(labels, tf.int64), ends[-1]

@@ -8,12 +8,12 @@ import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import tensorflow as tf
 
 from tasks.errors import DataError
-from tasks.feed.plan import FILL_BATCH_BYTES
 from tasks.feed.signature import Signature
 from tasks.files import atomic_directory, is_completed, lock, make_private, read_receipts
 from tasks.workers.child import progress, stop_if_requested
@@ -50,11 +50,6 @@ def pick(columns: Mapping[str, tf.Tensor], places: tf.Tensor) -> dict[str, tf.Te
 def pick_records(records: np.ndarray, places: tf.Tensor) -> tf.Tensor:
     """Returns [b] string: the records at `places`, [b] int64."""
     return tf.ensure_shape(tf.numpy_function(lambda rows: records[rows], [places], tf.string, stateful=False), [None])
-
-
-def batch_size(example_bytes: int) -> int:
-    """Returns how many examples of that size are decoded at once to fill a cache."""
-    return max(1, min(4096, FILL_BATCH_BYTES // max(1, example_bytes)))
 
 
 def records_in_memory(batches: Iterable[tf.Tensor], num_examples: int) -> np.ndarray:
@@ -191,4 +186,4 @@ def _header(shape: tuple[int, ...], dtype: str) -> bytes:
 
 
 def _file(name: str) -> str:
-    return f"{name}.npy"
+    return f"{quote(name, safe='')}.npy"  # the target and the id may be columns of any name

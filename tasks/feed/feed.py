@@ -11,7 +11,7 @@ import tensorflow as tf
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.augment import Augment
-from tasks.feed.balance import class_weights, draw_balanced
+from tasks.feed.balance import MAX_DRAWN, class_weights, draw_balanced
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
 from tasks.feed.plan import FeedPlan
 from tasks.feed.preprocess import Preprocess
@@ -123,7 +123,7 @@ class Feed:
         if self._config.service is not None:
             return None
         uncached = copy.copy(self)  # for one batch the whole split is not read into memory, where it may be already
-        uncached._reader, uncached._share = self._reader.without_cache(), self._share.whole()
+        uncached._reader, uncached._share = self._reader.unfilled(), self._share.whole()
         batch = next(uncached.training(step).as_numpy_iterator())
         return np.asarray(batch[self._manifest.id][batch["mask"]])
 
@@ -187,7 +187,7 @@ class Feed:
 
     def _served(self, address: str, start_step: int) -> tf.data.Dataset:
         """Returns the slices of batches that a tf.data service reads and decodes."""
-        reader = self._reader.without_cache()
+        reader = self._reader  # without a cache, as is planned for a service
 
         def decode(epoch: tf.Tensor, batch: Examples) -> Features:
             return self._change(reader.decode(batch, {}, epoch), epoch, tf.size(batch))
@@ -276,6 +276,11 @@ class Feed:
                 f"feed.window={config.window}: must hold at least {MIN_BLOCKS_PER_WINDOW} blocks of "
                 f"feed.block={config.block} to mix the {self.num_examples} examples; "
                 f"take at least {MIN_BLOCKS_PER_WINDOW * config.block}"
+            )
+        if config.sampling == "class_balanced" and min(config.window, self.num_examples) > MAX_DRAWN:
+            raise ConfigError(
+                f"feed.window={config.window}: feed.sampling=class_balanced draws from at most {MAX_DRAWN} examples at "
+                "once; take no more"
             )
 
 

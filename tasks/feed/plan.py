@@ -1,14 +1,19 @@
 """FeedPlan: how a feed does its work on this host, chosen from sizes and limits; it never changes what is fed."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from tasks.augmentation import Color, Mixup, RandomResizedCrop
 from tasks.config import FeedConfig
 from tasks.errors import ConfigError
 from tasks.feed.host_facts import HostFacts
 from tasks.feed.signature import (
     PARALLEL_IMAGES,
+    augmented_input,
     channels,
     decoded_signature,
     decodes_windows,
@@ -27,7 +32,8 @@ WINDOW_COPIES = 3  # of a window, at most: its blocks, one piece of them, and wh
 ROW_BYTES = 8  # of a row's number, which is all that a cache needs of an example in an epoch and its windows
 FILL_BATCH_BYTES = 10**6  # of what is decoded at once to fill a cache
 FILL_COPIES = 3  # of such a batch: its records, their features, and what is made of those
-_FILL_BYTES = FILL_BATCH_BYTES * FILL_COPIES
+AUGMENT_COPIES = 4  # of the images of a batch while they are changed (measured)
+FLOAT_BYTES = 4  # of a number as which the pixels of images are blended
 RECORD_BYTES = 56  # of a record in memory, besides its content: Python's bytes, and where they are
 
 
@@ -64,23 +70,30 @@ def plan_feed(
     `feed.memory_limit`; an evaluation's goes without the cache that does not fit.
     """
     sizes = _Sizes.of(manifest, split, config, evaluation=evaluation)
-    fill_calls = max(1, min(host.num_cores, config.memory_limit.size_bytes // 8 // _FILL_BYTES))
-    filling = fill_calls * _FILL_BYTES
+    limit = config.memory_limit.size_bytes
+    fill_calls = max(1, min(host.num_cores, limit // 8 // sizes.fill))
+    filling: dict[Cache, int] = {
+        "decoded": fill_calls * sizes.fill,
+        "disk": fill_calls * sizes.fill,
+        "memory": sizes.read,
+        "none": 0,
+    }
     cache, cache_reason = _choose_cache(sizes, config, host, filling, evaluation=evaluation)
     kept = {"decoded": sizes.decoded, "disk": sizes.decoded, "memory": sizes.stored, "none": 0}[cache]
     # A cache hands over rows by their number, so that a window holds no more than those.
-    held = (0 if cache == "disk" else kept) + (
-        sizes.window if cache == "none" else sizes.epoch_rows + sizes.window_rows
-    )
-    left = config.memory_limit.size_bytes - held
-    calls, calls_reason = _choose_calls(sizes, config, host, cache, left // 2)
-    ahead, ahead_reason = _choose_prefetch(sizes, config, left - calls * sizes.work)
-    memory_bytes = held + max(
-        0 if cache == "none" else filling, calls * sizes.work + (ahead + HELD_BATCHES) * sizes.batch
-    )
-    if memory_bytes > config.memory_limit.size_bytes and not evaluation:
+    held = (0 if cache == "disk" else kept) + (sizes.window if cache == "none" else sizes.rows)
+    work = sizes.copy if cache in ("decoded", "disk") else sizes.work
+    calls, calls_reason = _choose_calls(work, config, host, cache, (limit - held) // 2)
+    ahead, ahead_reason = _choose_prefetch(sizes, config, limit - held - calls * work)
+    memory_bytes = held + max(filling[cache], calls * work + (ahead + HELD_BATCHES) * sizes.batch)
+    if memory_bytes > limit and not evaluation:
         raise ConfigError(_too_much(sizes, config, cache, kept, memory_bytes))
     return FeedPlan(cache, ahead, calls, fill_calls, kept, memory_bytes, (cache_reason, calls_reason, ahead_reason))
+
+
+def fill_batch_size(example_bytes: int) -> int:
+    """Returns how many examples of that size are decoded at once to fill a cache."""
+    return max(1, min(4096, FILL_BATCH_BYTES // max(1, example_bytes)))
 
 
 @dataclass(frozen=True)
@@ -97,13 +110,20 @@ class _Sizes:
     batch: int
     """Of a global batch as a model sees it."""
     work: int
-    """Of a global batch while it is decoded: what goes in, what comes out, and the images in between at full size."""
+    """Of a global batch while it is decoded: what goes in, what comes out, the images in between at full size, and what
+    changing them takes."""
+    copy: int
+    """Of a global batch while its decoded rows are copied and changed."""
+    read: int
+    """Of a small batch of records that is read to fill a cache."""
+    fill: int
+    """Of a small batch that is decoded to fill one."""
     window: int
     """Of windows of examples as they lie in the shards, at most."""
-    epoch_rows: int
-    """Of the numbers of an epoch's rows."""
     window_rows: int
     """Of windows of row numbers."""
+    rows: int
+    """Of these, and of the numbers of an epoch's rows."""
     has_images: bool
     decodes_windows: bool
     """Whether of an image other pixels are decoded in every epoch."""
@@ -115,6 +135,7 @@ class _Sizes:
         keys = (manifest.target, manifest.id)
         key_bytes = num_bytes((stored_shape(manifest.features[key]), manifest.features[key].dtype) for key in keys)
         decoded = num_bytes(decoded_signature(manifest, config).values()) + key_bytes
+        image, changed = _image_bytes(manifest), config.global_batch_size * _augment_bytes(manifest, config)
         window = min(config.block if evaluation else config.window, count) * WINDOW_COPIES
         return cls(
             num_examples=count,
@@ -122,49 +143,83 @@ class _Sizes:
             stored=count * (example + RECORD_BYTES),
             decoded=count * decoded,
             batch=config.global_batch_size * decoded,
-            work=config.global_batch_size * (example + decoded) + _image_bytes(manifest, config),
+            work=config.global_batch_size * (example + decoded)
+            + image * min(PARALLEL_IMAGES, config.global_batch_size)
+            + changed,
+            copy=config.global_batch_size * 2 * decoded + changed,
+            read=FILL_COPIES * max(FILL_BATCH_BYTES, example),
+            fill=FILL_COPIES * max(FILL_BATCH_BYTES, example, decoded)
+            + image * min(PARALLEL_IMAGES, fill_batch_size(max(example, decoded))),
             window=window * example,
-            epoch_rows=count * ROW_BYTES,
             window_rows=window * ROW_BYTES,
+            rows=(count + window) * ROW_BYTES,
             has_images=any(manifest.features[name].kind == "image" for name in feature_names(manifest)),
             decodes_windows=decodes_windows(manifest, config),
         )
 
 
-def _image_bytes(manifest: ShardManifest, config: FeedConfig) -> int:
-    """Returns the mean size in bytes of the images of a batch that are being decoded at the same time."""
+def _image_bytes(manifest: ShardManifest) -> int:
+    """Returns the mean size in bytes of the images of an example at full size."""
     sizes = 0.0
     for name in manifest.inputs:
         height, width = (manifest.statistics.get(f"{name}.{side}") for side in ("height", "width"))
         if manifest.features[name].kind == "image" and height is not None and width is not None:
             sizes += (height.mean or 0) * (width.mean or 0) * channels(manifest.features[name])
-    return math.ceil(sizes) * min(PARALLEL_IMAGES, config.global_batch_size)
+    return math.ceil(sizes)
+
+
+def _augment_bytes(manifest: ShardManifest, config: FeedConfig) -> int:
+    """Returns the size in bytes of the copies of an example's image that are held while it is changed."""
+    changes = config.augment[1:] if decodes_windows(manifest, config) else config.augment
+    if not changes:
+        return 0
+    shape, dtype = decoded_signature(manifest, config)[augmented_input(manifest, config)]
+    in_floats = any(isinstance(change, RandomResizedCrop | Color | Mixup) for change in changes)
+    width = max(FLOAT_BYTES, np.dtype(dtype).itemsize) if in_floats else np.dtype(dtype).itemsize
+    return AUGMENT_COPIES * math.prod(shape) * width
 
 
 def _choose_cache(
-    sizes: _Sizes, config: FeedConfig, host: HostFacts, filling: int, *, evaluation: bool
+    sizes: _Sizes, config: FeedConfig, host: HostFacts, filling: Mapping[Cache, int], *, evaluation: bool
 ) -> tuple[Cache, str]:
-    room = min(config.memory_limit.size_bytes, host.memory_bytes) // 2
+    room, limit = _room(sizes, config, host)
     if config.cache != "auto" or config.service is not None:
         return _asked_for(config, sizes, room if evaluation else None)
-    if filling > room:
-        return "none", f"cache none: to fill one takes {_size(filling)}, over the {_size(room)} for a cache"
-    limit = f"half of {'feed.memory_limit' if room * 2 >= config.memory_limit.size_bytes - 1 else 'the memory here'}"
-    decodes_once = not (evaluation or sizes.decodes_windows)
-    if sizes.decoded <= room and decodes_once:
+    if filling["memory"] > room:
+        return "none", f"cache none: to fill one takes {_size(filling['memory'])}, over the {_size(room)} for a cache"
+    not_ahead = (
+        "one pass gains nothing from decoding ahead"
+        if evaluation
+        else "every epoch decodes other windows"
+        if sizes.decodes_windows
+        else f"to decode ahead takes {_size(filling['decoded'])}"
+        if filling["decoded"] > room
+        else None
+    )
+    if sizes.decoded <= room and not_ahead is None:
         return "decoded", f"cache decoded: {_size(sizes.decoded)} are within {limit}"
     page_cache = min(host.memory_bytes, host.free_disk_bytes) // 2
-    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and decodes_once:
+    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and not_ahead is None:
         return "disk", (
             f"cache disk: {_size(sizes.decoded)} decoded are over {limit}, but within half of the local disk's free "
             "room and of the memory that can hold its pages"
         )
     if sizes.stored <= room:
-        what = f"{_size(sizes.decoded)} decoded are not"
-        if not decodes_once:
-            what = "one pass gains nothing from decoding ahead" if evaluation else "every epoch decodes other windows"
+        what = not_ahead or f"{_size(sizes.decoded)} decoded are not"
         return "memory", f"cache memory: {_size(sizes.stored)} as stored are within {limit}, {what}"
     return "none", f"cache none: {_size(min(sizes.stored, sizes.decoded))} are over {limit}"
+
+
+def _room(sizes: _Sizes, config: FeedConfig, host: HostFacts) -> tuple[int, str]:
+    """Returns the memory in bytes that a cache may take, and what that is: a half, or less where batches need more."""
+    limit = config.memory_limit.size_bytes
+    calls = 1 if config.parallel_calls == "auto" else config.parallel_calls
+    ahead = 1 if config.prefetch_batches == "auto" else config.prefetch_batches
+    left = limit - sizes.rows - calls * max(sizes.work, sizes.copy) - (ahead + HELD_BATCHES) * sizes.batch
+    half = min(limit, host.memory_bytes) // 2
+    if left < half:
+        return max(0, left), "what batches leave of feed.memory_limit"
+    return half, f"half of {'feed.memory_limit' if host.memory_bytes >= limit else 'the memory here'}"
 
 
 def _asked_for(config: FeedConfig, sizes: _Sizes, room: int | None) -> tuple[Cache, str]:
@@ -183,20 +238,15 @@ def _asked_for(config: FeedConfig, sizes: _Sizes, room: int | None) -> tuple[Cac
     return cache, f"cache {cache}, as asked for"
 
 
-def _choose_calls(sizes: _Sizes, config: FeedConfig, host: HostFacts, cache: Cache, room: int) -> tuple[int, str]:
+def _choose_calls(work: int, config: FeedConfig, host: HostFacts, cache: Cache, room: int) -> tuple[int, str]:
     if config.parallel_calls != "auto":
         return config.parallel_calls, f"{config.parallel_calls} batches decoded at once, as asked for"
-    if (
-        cache in ("decoded", "disk") and not config.augment
+    if cache in ("decoded", "disk") and not config.augment:
         # To copy rows on more than one thread costs half as much again, and gains little.
-    ):
         return 1, "1 batch at once: its rows are only copied"
-    fitting = max(1, room // sizes.work)
+    fitting = max(1, room // work)
     if fitting < host.num_cores:
-        return (
-            fitting,
-            f"{fitting} batches decoded at once: more of {_size(sizes.work)} would be over feed.memory_limit",
-        )
+        return fitting, f"{fitting} batches decoded at once: more of {_size(work)} would be over feed.memory_limit"
     return host.num_cores, f"{host.num_cores} batches decoded at once: one a core"
 
 
@@ -219,7 +269,7 @@ def _too_much(sizes: _Sizes, config: FeedConfig, cache: Cache, kept: int, needed
     batches = needed - (sizes.window if cache == "none" else sizes.window_rows)
     example = (sizes.example if cache == "none" else ROW_BYTES) * WINDOW_COPIES
     fits = (limit.size_bytes - batches) // example
-    fix = f"use at most feed.window={fits}" if fits > 0 else "use at most a smaller feed.global_batch_size"
+    fix = f"use at most feed.window={fits}" if fits > 0 else "use a smaller feed.global_batch_size"
     return (
         f"feed.window={config.window} examples of {sizes.example / 1e3:.1f} KB and batches of "
         f"{config.global_batch_size}: {over}; {fix}, or raise the limit"

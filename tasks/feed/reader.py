@@ -1,7 +1,9 @@
 """Reader: the examples of a split in any order, from its shards or from a cache that is filled once."""
 
+import copy
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +15,7 @@ from tasks.feed import cache
 from tasks.feed.augment import Augment
 from tasks.feed.host_facts import host_facts
 from tasks.feed.parse import parse_batch
-from tasks.feed.plan import CACHES, FeedPlan, plan_feed
+from tasks.feed.plan import CACHES, FeedPlan, fill_batch_size, plan_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.records import COMPRESSION_TYPES
 from tasks.feed.signature import Signature, num_bytes, stored_shape
@@ -75,12 +77,11 @@ class Reader:
         self._rows: cache.Rows = {}
         self._is_filled = False
 
-    def without_cache(self) -> "Reader":
-        """Returns a reader of the same examples, for a few of which no cache is worth being filled."""
-        config = self._config.model_copy(update={"cache": "none"})
-        return Reader(
-            self._directory, self._manifest, self._split, config, augment=self._augment, evaluation=self._evaluation
-        )
+    def unfilled(self) -> "Reader":
+        """Returns a reader of the same examples from the shards, for a few of which no cache is worth being filled."""
+        reader = copy.copy(self)
+        reader._records, reader._rows, reader._is_filled = None, {}, True
+        return reader
 
     def fill(self) -> None:
         """Fills the planned cache, once; plans anew without one, if a disk refuses it."""
@@ -144,7 +145,11 @@ class Reader:
         return parse_batch(self._find_records(examples), self._manifest.features, [target])[target]
 
     def _make_plan(self) -> FeedPlan:
-        plan = plan_feed(self._manifest, self._split, self._config, self._host, evaluation=self._evaluation)
+        # What a cache takes that is there already, whole or not, it need not find room for.
+        place = self._cache_directory(self._columns())
+        taken = sum(file.stat().st_size for file in place.parent.glob(f"{place.name}*/*"))
+        host = replace(self._host, free_disk_bytes=self._host.free_disk_bytes + taken)
+        plan = plan_feed(self._manifest, self._split, self._config, host, evaluation=self._evaluation)
         logger.info("%s: %s", self._split, plan.line())
         return plan
 
@@ -171,7 +176,7 @@ class Reader:
         records = tf.data.TFRecordDataset(
             files, COMPRESSION_TYPES[self._manifest.compression], buffer_size=READ_BUFFER_BYTES
         )
-        return records.batch(cache.batch_size(max(example_bytes, self._example_bytes)))
+        return records.batch(fill_batch_size(max(example_bytes, self._example_bytes)))
 
     def _find_records(self, examples: Examples) -> tf.Tensor:
         return examples if self._records is None else cache.pick_records(self._records, examples)

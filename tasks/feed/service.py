@@ -5,6 +5,7 @@
 """
 
 import math
+import socket
 import sys
 from collections.abc import Callable
 
@@ -19,10 +20,12 @@ from tensorflow.data.experimental.service import (
     distribute,
 )
 
+from tasks.errors import ConfigError
 from tasks.feed.blocks import Blocks
 
 LAST_UNIT = 2**62
 """So many are never read."""
+ANSWER_SECONDS = 10  # that a dispatcher may take
 
 app = App(name="python -m tasks.feed.service", help="TensorFlow's tf.data service, for feed.service.")
 
@@ -42,8 +45,10 @@ def served(
 
     What is handed out to the workers is a window: some blocks, about `window` examples, shuffled with each other.
     Every epoch shows each example once; in which order depends on who is quicker, and the epochs run into each other.
-    Of a worker that is lost, the windows that it was at work on are left out of that epoch.
+    Of a worker that is lost, the windows that it was at work on are left out of that epoch. Raises ConfigError if no
+    dispatcher is there.
     """
+    _check_dispatcher(address)
     table, num_blocks = tf.constant(blocks.table()), len(blocks.row)
     per_window = max(1, window // int(blocks.count.max()))
     per_epoch = math.ceil(num_blocks / per_window)
@@ -62,6 +67,18 @@ def served(
     units = tf.data.Dataset.range(first, LAST_UNIT).flat_map(examples)
     policy = distribute(processing_mode=ShardingPolicy.DYNAMIC, service=address)
     return units.apply(policy).rebatch(batch_size)
+
+
+def _check_dispatcher(address: str) -> None:
+    """Raises ConfigError if nothing answers there: TensorFlow would try again for ever, without a word."""
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"feed.service={address}: no dispatcher answers ({error}); start one with `python -m tasks.feed.service "
+            "dispatcher`, or leave the service out"
+        ) from error
 
 
 def _shuffle(size: int | tf.Tensor, seed: int, epoch: tf.Tensor, place: int | tf.Tensor) -> tf.Tensor:

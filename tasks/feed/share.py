@@ -68,6 +68,13 @@ def plan_share(
             f"feed.service={config.service}: feeds one worker, and there are {num_workers}; let each decode its own "
             "rows (leave the service out)"
         )
+    num_parts = num_workers if config.shard_policy == "files" else 1
+    mixes = any(isinstance(change, Mixup | Cutmix) for change in config.augment)
+    if mixes and config.global_batch_size < 2 * num_parts:
+        raise ConfigError(
+            f"feed.global_batch_size={config.global_batch_size}: feed.augment mixes rows in pairs; take at "
+            f"least {2 * num_parts}"
+        )
     if config.shard_policy == "files" and num_workers > 1:
         share = _share_of_files(split, config, name=name, num_replicas=num_replicas, readers=(worker, num_workers))
         slice_size, microbatch = _cut_slice(share.slice_size, microbatch)
@@ -83,7 +90,7 @@ def plan_share(
         )
     slice_size, microbatch = _cut_slice(-(-global_batch_size // num_replicas), microbatch)
     rows = num_replicas // num_workers * slice_size
-    if rows % 2 and num_workers > 1 and any(isinstance(change, Mixup | Cutmix) for change in config.augment):
+    if rows % 2 and num_workers > 1 and mixes:
         raise ConfigError(
             f"feed.global_batch_size={global_batch_size}: makes {rows} rows for each of {num_workers} workers, and "
             f"feed.augment mixes rows in pairs; take {2 * num_replicas * -(-slice_size // 2)}"

@@ -90,6 +90,23 @@ def clip_limits(manifest: ShardManifest, config: FeedConfig, name: str) -> tuple
     return low, high
 
 
+def augmented_input(manifest: ShardManifest, config: FeedConfig) -> str:
+    """Returns the feature that `feed.augment` changes; raises ConfigError if there is none, or no telling which."""
+    images = [name for name in manifest.inputs if _is_image(manifest.features[name])]
+    name = config.augment_input
+    if name in images:
+        return name
+    known = f"the inputs that are images are {', '.join(images)}" if images else "no input is one"
+    if name is not None:
+        raise ConfigError(f"feed.augment_input={name!r}: must be an encoded image or a tensor [h, w, 1 or 3]; {known}")
+    if len(images) != 1:
+        raise ConfigError(
+            "feed.augment: needs an input that is an encoded image or a tensor [h, w, 1 or 3] of uint8 or a floating "
+            f"type, and {known}; {'name one in feed.augment_input' if images else 'leave feed.augment out'}"
+        )
+    return images[0]
+
+
 def decodes_windows(manifest: ShardManifest, config: FeedConfig) -> bool:
     """Returns whether `feed.augment` begins with a random window of an encoded image, of which the rest is not decoded.
 
@@ -97,8 +114,14 @@ def decodes_windows(manifest: ShardManifest, config: FeedConfig) -> bool:
     """
     if not config.augment or not isinstance(config.augment[0], RandomResizedCrop):
         return False
-    names = manifest.inputs if config.augment_input is None else [config.augment_input]
-    return any(name in manifest.features and manifest.features[name].kind == "image" for name in names)
+    return manifest.features[augmented_input(manifest, config)].kind == "image"
+
+
+def _is_image(feature: Feature) -> bool:
+    if feature.kind == "image":
+        return True
+    is_pixels = feature.kind == "tensor" and feature.dtype in ("uint8", "float32", "float64")
+    return is_pixels and len(feature.shape) == 3 and feature.shape[2] in (1, 3)
 
 
 def _decoded(name: str, manifest: ShardManifest, config: FeedConfig) -> tuple[tuple[int, ...], str]:

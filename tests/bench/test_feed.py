@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tasks.augmentation import RandomResizedCrop
 from tasks.bench.accelerator import first_batch_seconds, stall_share
 from tasks.bench.case import Case, config_case, jpeg_case, records_case
 from tasks.bench.feed import bench_feed, ratios_by_rival, side_rows, stage_rows, stage_seconds
@@ -11,6 +12,7 @@ from tasks.bench.pipelines import turn
 from tasks.bench.plot import write_plot
 from tasks.bench.report import FeedReport
 from tasks.bench.runner import Cost, examine_host
+from tasks.config import build_config
 
 SIDES = ("ours", "guide", "tfds", "grain", "raw_read", "synthetic", "ours_cached", "parse", "decode")
 COSTS = {
@@ -51,6 +53,19 @@ def test_every_side_delivers_the_same_number_of_images_in_every_turn(jpegs, side
 def test_every_side_takes_the_shards_of_a_config(digits, tmp_path, side):
     file = config_case(tmp_path, digits.config, digits.workspace, num_examples=10**9, num_images=1)
     assert turn(side, file) == 1437 // 64 * 64
+
+
+def test_a_batch_larger_than_the_split_is_measured_as_the_whole_split(digits, tmp_path):
+    config = build_config(digits.config.model_dump(mode="json"), ["feed.global_batch_size=9999"])
+    file = config_case(tmp_path, config, digits.workspace, num_examples=10**9, num_images=1)
+    assert turn("ours", file) == 1437
+
+
+def test_a_feed_is_measured_from_a_cache_where_it_would_take_one(jpegs):
+    case = Case.read(jpegs)
+    crop = case.feed.model_copy(update={"augment": (RandomResizedCrop(),)})
+    assert case.can_be_cached
+    assert not case.model_copy(update={"feed": crop}).can_be_cached  # every epoch decodes other windows
 
 
 def test_an_accelerator_waits_some_share_of_its_time_and_a_resumed_feed_gives_a_batch(small_records):

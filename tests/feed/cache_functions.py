@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from tasks.config import FeedConfig
-from tasks.feed import cache
+from tasks.feed import cache, plan
 from tasks.feed.feed import Feed
 from tasks.prepare.manifest import MANIFEST, ShardManifest
 
@@ -35,7 +35,7 @@ def first_batch_in_two_processes(directory, config):
 
 def die_while_writing(directory, config):
     """Is killed like by `kill -9` when part of the rows is written."""
-    numbered, cache.FILL_BATCH_BYTES = cache._numbered, 1
+    numbered, plan.FILL_BATCH_BYTES = cache._numbered, 1
 
     def dying(batches, num_examples):
         for place, batch in numbered(batches, num_examples):
@@ -61,10 +61,11 @@ def memory_growth(directory, config):
     path, settings = Path(directory), FeedConfig.model_validate(config)
     manifest = ShardManifest.read(path / MANIFEST)
 
-    def feed(split):
-        return Feed(path, manifest, split, settings, seed=0, num_replicas=2)
+    def feed(split, **changes):
+        return Feed(path, manifest, split, settings.model_copy(update=changes), seed=0, num_replicas=2)
 
-    for _ in feed("test").training(0).take(4):  # loads all code that is needed
+    small = feed("test", global_batch_size=8)  # whose memory, which is kept for what comes, is next to none
+    for _ in small.training(0).take(4):  # loads all code that is needed
         pass
     before = _anonymous_bytes()
     sizes, done = [before], threading.Event()

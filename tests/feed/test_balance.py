@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tasks.config import FeedConfig
-from tasks.feed.balance import ONE, class_weights, draw_balanced
+from tasks.errors import ConfigError
+from tasks.feed.balance import MAX_DRAWN, ONE, class_weights, draw_balanced
 from tasks.feed.feed import Feed
 
 LABELS = np.repeat([0, 1, 2], [900, 90, 10])
@@ -74,3 +75,22 @@ def test_what_is_drawn_does_not_depend_on_cache_replicas_or_start(digits, cache)
     _, ids = balanced(digits, num_batches=40)
     assert np.array_equal(balanced(digits, num_batches=40, replicas=4, cache=cache)[1], ids)
     assert np.array_equal(balanced(digits, step=20, num_batches=20, cache=cache)[1], ids[20 * 50 :])
+
+
+def test_a_window_that_weights_cannot_be_summed_over_is_refused(digits):
+    manifest = digits.shards.manifest()
+    train = manifest.splits["train"].model_copy(update={"num_examples": MAX_DRAWN + 1})
+    manifest = manifest.model_copy(update={"splits": {"train": train}})
+
+    def feed(window):
+        config = FeedConfig(window=window, sampling="class_balanced")
+        return Feed(digits.shards.directory, manifest, "train", config, seed=3, num_replicas=1)
+
+    feed(MAX_DRAWN)
+    with pytest.raises(ConfigError, match=rf"feed.window={MAX_DRAWN + 1}: .* draws from at most {MAX_DRAWN} examples"):
+        feed(MAX_DRAWN + 1)
+
+
+def test_as_many_as_may_be_drawn_are_drawn_exactly():
+    half = MAX_DRAWN // 2
+    assert np.array_equal(draw(np.arange(MAX_DRAWN) % 2, [half, half]), np.arange(MAX_DRAWN))

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tasks.config import FeedConfig
-from tasks.errors import DataError, WorkerLost
+from tasks.errors import ConfigError, DataError, WorkerLost
+from tasks.feed import cache, reader
 from tasks.feed.feed import Feed, evaluation_feed
+from tasks.feed.host_facts import HostFacts
 from tasks.files import COMPLETED, damages
 from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.texts import BytesText
@@ -175,6 +178,41 @@ def test_a_damaged_cache_is_written_anew(shards, damage, caplog):
     assert all(
         np.array_equal(one["photo"], other["photo"]) for one, other in zip(expected.batches, found.batches, strict=True)
     )
+
+
+def test_a_cache_that_is_there_needs_no_room_again(shards, monkeypatch):
+    settings = {"cache": "auto", "image_size": (100, 100), "memory_limit": "8 MB"}
+
+    def free(size):
+        host = HostFacts(memory_bytes=10**10, num_cores=2, medium="local", free_disk_bytes=size)
+        monkeypatch.setattr(reader, "host_facts", lambda _: host)
+
+    free(10_000_000)
+    assert read(shards, 1, **settings).feed.plan.cache == "disk"
+    free(5_000_000)
+    before = age(shards)
+    assert read(shards, 1, **settings).feed.plan.cache == "disk"
+    assert age(shards) == before
+    shutil.rmtree(caches(shards)[0])
+    assert read(shards, 1, **settings).feed.plan.cache == "memory"
+
+
+def test_the_ids_of_a_step_are_found_where_only_the_cache_fits_into_the_memory(shards):
+    manifest = shards.manifest()
+    train = manifest.splits["train"]
+    [shard] = train.shards
+    large = train.model_copy(update={"shards": (shard.model_copy(update={"record_bytes": 10**8}),)})
+    manifest = manifest.model_copy(update={"splits": {"train": large}})
+    settings = {"manifest": manifest, "memory_limit": "200 MB"}
+    with pytest.raises(ConfigError, match=r"over feed.memory_limit=200 MB"):
+        read(shards, **settings, cache="none")
+    found = read(shards, 1, **settings, cache="decoded")
+    assert found.feed.ids(0).tolist() == found.ids()
+
+
+def test_a_target_of_any_name_has_a_file_in_a_cache(tmp_path):
+    rows = cache.rows_on_disk(tmp_path / "cache" / "any", [{"a/b": tf.range(3)}], {"a/b": ((), "int32")}, 3)
+    assert rows["a/b"].tolist() == [0, 1, 2]
 
 
 def test_two_processes_share_a_cache(shards, in_worker):

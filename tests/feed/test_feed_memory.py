@@ -15,7 +15,7 @@ SLACK_BYTES = 48 * MB  # of threads, graphs and what malloc keeps of them
 ROW_BYTES, SIZES = 20_000, {"train": 10_000, "test": 200}
 
 FEATURES = {
-    "x": Feature.of("tensor", "uint8", (ROW_BYTES,)),
+    "x": Feature.of("tensor", "uint8", (100, ROW_BYTES // 100, 1)),
     "label": Feature.of("label", "int64"),
     "id": Feature.of("id", "int64"),
 }
@@ -77,3 +77,13 @@ def test_a_feed_stays_below_its_limit_and_what_it_planned(measured, cache, limit
     assert found["planned"] <= limit_mb * MB
     assert found["growth"] <= found["planned"] + SLACK_BYTES, {name: found[name] for name in ("growth", "planned")}
     assert found["growth"] <= limit_mb * MB
+
+
+@pytest.mark.prove
+def test_a_feed_that_changes_images_stays_below_its_limit_too(measured):
+    found = measured(
+        cache="none", memory_limit="300 MB", window=1280, global_batch_size=256, augment=[{"kind": "mixup"}]
+    )
+    assert found["planned"] <= 300 * MB
+    assert found["growth"] <= found["planned"] + SLACK_BYTES, {name: found[name] for name in ("growth", "planned")}
+    assert found["growth"] <= 300 * MB

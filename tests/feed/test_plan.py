@@ -54,6 +54,11 @@ def tensors(num_examples: int) -> ShardManifest:
     return manifest(num_examples, 1_100, x=Feature.of("tensor", "uint8", (1000 - LABEL_AND_ID,)))
 
 
+def pixels(num_examples: int) -> ShardManifest:
+    """Returns the manifest of images of 984 bytes that are stored decoded."""
+    return manifest(num_examples, 1_100, x=Feature.of("tensor", "uint8", (8, 41, 3)))
+
+
 def images(num_examples: int) -> ShardManifest:
     """Returns the manifest of images of 20 KB, which are 30,016 bytes decoded to 100 x 100."""
     return manifest(num_examples, 20_000, x=Feature.of("image", "string", (None, None, 3)))
@@ -88,7 +93,7 @@ def feed_config(**settings: object) -> FeedConfig:
         (tensors(10), {"service": "grpc://there:5050"}, HOST, ("none", 0), "the hosts of feed.service read the shards"),
         (images(10), {"augment": WINDOWS}, HOST, ("memory", 10 * 20_056), "every epoch decodes other windows"),
         (images(10), {"augment": [FLIP, *WINDOWS]}, HOST, ("decoded", 10 * 30_016), "are within half"),
-        (tensors(10), {"augment": WINDOWS}, HOST, ("decoded", 10_000), "are within half"),
+        (pixels(10), {"augment": WINDOWS}, HOST, ("decoded", 10_000), "are within half"),
         (images(60_000), {"cache": "decoded", "memory_limit": "2 GB"}, HOST, ("decoded", 60_000 * 30_016), "as asked"),
     ],
 )
@@ -157,6 +162,42 @@ def test_images_being_decoded_count_at_their_full_size():
     assert plan.memory_bytes - plain.memory_bytes == 4 * 32 * 500 * 300 * 3
 
 
+@pytest.mark.parametrize(
+    ("augment", "copies"),
+    [([FLIP], 4), ([FLIP, {"kind": "mixup"}], 16), (WINDOWS, 0), ([*WINDOWS, FLIP], 4), ([FLIP, *WINDOWS], 16)],
+)
+def test_images_being_changed_count_as_often_as_they_are_held(augment, copies):
+    """In bytes of uint8; what mixes or resizes does so in float32, and a window that stands first is only decoded."""
+    plain, changed = (
+        plan_feed(images(10**6), "train", feed_config(cache="none", augment=some), HOST) for some in ([], augment)
+    )
+    assert changed.memory_bytes - plain.memory_bytes == 4 * 100 * copies * 30_000
+
+
+def test_what_fills_a_cache_counts_its_images_at_full_size_and_rows_that_are_copied_none():
+    sizes = {"x.height": FeatureStatistics(mean=500.0), "x.width": FeatureStatistics(mean=300.0)}
+    measured = images(33).model_copy(update={"statistics": sizes})
+    plan = plan_feed(measured, "train", feed_config(), HOST)
+    assert plan.cache == "decoded"
+    assert plan.memory_bytes == 33 * 30_016 + 4 * 33 * 8 + 4 * (3 * 10**6 + 32 * 500 * 300 * 3)
+
+
+@pytest.mark.parametrize(
+    ("shards", "settings", "cache", "reason"),
+    [
+        (tensors(10**6), {"global_batch_size": 200_000}, "none", "1.0 GB are over what batches leave"),
+        (tensors(10**6), {"prefetch_batches": 9_999}, "none", "1.0 GB are over what batches leave"),
+        (images(10_000), {"global_batch_size": 8_000}, "decoded", "300.2 MB are within what batches leave"),
+        (images(30_000), {"global_batch_size": 8_000}, "memory", "601.7 MB as stored are within what batches leave"),
+    ],
+)
+def test_batches_that_need_more_than_half_leave_less_to_a_cache_and_are_not_refused(shards, settings, cache, reason):
+    plan = plan_feed(shards, "train", feed_config(**settings), replace(HOST, medium="network"))
+    assert plan.cache == cache
+    assert reason in plan.reasons[0]
+    assert plan.memory_bytes <= 2 * GB
+
+
 def test_the_plan_is_said_in_one_line():
     assert plan_feed(tensors(10**6), "train", feed_config(), HOST).line() == (
         "feed: cache decoded: 1.0 GB are within half of feed.memory_limit; 1 batch at once: its rows are only copied; "
@@ -189,7 +230,7 @@ def test_what_keeps_decoded_pixels_is_refused_where_every_epoch_decodes_others()
         (
             {"global_batch_size": 10**6},
             "feed.window=1280 examples of 1.1 KB and batches of 1000000: 5.1 GB of memory are needed, over "
-            "feed.memory_limit=2 GB; use at most a smaller feed.global_batch_size, or raise the limit",
+            "feed.memory_limit=2 GB; use a smaller feed.global_batch_size, or raise the limit",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """A tf.data service reads and decodes for the trainer, on loopback; a worker of it may die."""
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -81,5 +82,20 @@ def test_a_service_is_refused_where_the_order_of_batches_matters():
         build_config(tree)
     config = build_config(tree, ["train.deterministic=false"])
     assert config.feed.service == "grpc://there:5050"
-    with pytest.raises(ConfigError, match=r"feed.service=grpc://there:5050: .* take train.on_nonfinite=stop"):
-        build_config(tree, ["train.deterministic=false", "train.on_nonfinite=rollback"])
+    for override, message in (
+        ("train.on_nonfinite=rollback", "take train.on_nonfinite=stop"),
+        ("feed.sampling=class_balanced", "take feed.sampling=uniform"),
+        ("feed.cache=disk", "feed.cache=disk is in vain; take auto"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"feed.service=grpc://there:5050: .*{message}, or leave the service out"
+        ):
+            build_config(tree, ["train.deterministic=false", override])
+
+
+def test_a_dispatcher_that_does_not_answer_is_said_at_once(digits):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    feed = make_feed(digits, f"grpc://127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=rf"feed.service=grpc://127.0.0.1:{port}: no dispatcher answers .*refused"):
+        feed.training(0)

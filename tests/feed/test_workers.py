@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tasks.augmentation import Mixup
 from tasks.config import FeedConfig, build_config
 from tasks.download.download import download
 from tasks.errors import ConfigError
@@ -127,6 +128,14 @@ def test_with_files_a_feed_started_anywhere_continues_the_same_sequence(many_sha
         rest = [part["id"] for part in feed.training(step).take(len(whole) - step).as_numpy_iterator()]
         assert np.array_equal(rest, whole[step:])
         assert np.array_equal(feed.ids(step), whole[step])
+
+
+@pytest.mark.parametrize(("policy", "batch", "least"), [("records", 1, 2), ("files", 2, 4)])
+def test_a_batch_without_a_pair_to_mix_is_refused(many_shards, policy, batch, least):
+    with pytest.raises(
+        ConfigError, match=rf"feed.global_batch_size={batch}: .* mixes rows in pairs; take at least {least}"
+    ):
+        make_feed(many_shards, workers=2, replicas=2, shard_policy=policy, global_batch_size=batch, augment=[Mixup()])
 
 
 def stored_ids(data):
