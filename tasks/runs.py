@@ -16,6 +16,7 @@ import yaml
 from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
+from tasks.train.result import RESULT, TrainResult
 
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
@@ -271,6 +272,12 @@ def _check_longer(run: Run, config: Config) -> None:
         raise ConfigError(
             f"{where} cannot go on, because its {schedule.kind} schedule has moved the learning rate towards an end at "
             f"{before} from the first step; begin a new run of that length with `millstream run`"
+        )
+    result = run.directory / RESULT
+    if result.is_file() and (why := TrainResult.read(result).stopped_early):
+        raise ConfigError(
+            f"{where} was stopped early ({why}), as it would be on the way to any longer total; begin a new run with "
+            "another train.early_stopping"
         )
     (old, unit), (new, new_unit) = before.split(" "), now.split(" ")
     if new_unit != unit or int(new) <= int(old):

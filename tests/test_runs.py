@@ -15,6 +15,7 @@ from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import lock
 from tasks.runs import Run, find_run, is_free, list_runs, open_run, run_key, workspace_of
+from tasks.train.result import RESULT, TrainResult
 
 CONFIG = build_config({"name": "digits"})
 OTHER = build_config({"name": "digits", "train": {"seed": 1}})
@@ -162,6 +163,23 @@ def test_a_run_goes_on_longer_if_its_schedule_does_not_depend_on_the_total(
     first = begin(tmp_path, build_config(tree))
     with nullcontext() if can else pytest.raises(ConfigError, match="its polynomial schedule has moved"):
         assert begin(tmp_path, build_config(tree, ["train.total=20 epochs"]), run_id=first) == first
+
+
+def test_a_run_that_was_stopped_early_cannot_go_on_longer(tmp_path: Path) -> None:
+    first = begin(tmp_path, CONSTANT)
+    TrainResult(
+        stopped_early="val_loss: no better",
+        **dict.fromkeys(("best_checkpoint", "last_checkpoint"), tmp_path),
+        **dict.fromkeys(("best_step", "num_steps", "num_epochs", "num_replicas", "num_parameters"), 1),
+        **dict.fromkeys(("best_value", "examples_per_second", "input_wait_fraction"), 1.0),
+        **dict.fromkeys(("step_seconds_p50", "step_seconds_p95"), 1.0),
+        devices=(),
+        resumed_from_step=0,
+    ).write(tmp_path / "runs" / first / RESULT)
+    with pytest.raises(
+        ConfigError, match=r"was stopped early \(val_loss: no better\), as it would be on the way to any"
+    ):
+        begin(tmp_path, longer("20 epochs"), run_id=first)
 
 
 def test_a_run_killed_as_it_is_given_a_longer_total_goes_on_with_the_same_command(

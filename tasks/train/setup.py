@@ -147,11 +147,16 @@ def check_statistics(setup: Setup, position: Position) -> None:
         )
     if position.step and position.statistics_rows != now:
         before, replicas = position.statistics_rows, setup.strategy.num_replicas_in_sync
-        same = "null" if before is None else f"{before / replicas:g}"
+        if before is None:
+            same = "train.microbatch=null"
+        elif before % replicas:
+            same = f"a number of replicas that divides {before}"
+        else:
+            same = f"train.microbatch={before // replicas}"
         raise ConfigError(
             f"train.microbatch: the model normalises over the examples that are taken at once, {now or whole} of a "
             f"global batch on {replicas} replica(s), and until step {position.step} it did over {before or whole}, "
-            f"which gives other weights; go on with train.microbatch={same}, or begin a new run with --fresh"
+            f"which gives other weights; go on with {same}, or begin a new run with --fresh"
         )
 
 

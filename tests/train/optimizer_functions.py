@@ -60,8 +60,8 @@ def decayed(name, args, patterns):
     return {weight.path: float(each.flat[0]) for weight, each in zip(weights, left, strict=True)}
 
 
-def learning_rates(optimizer, *, precision, total_steps, steps_per_epoch, global_batch_size, steps):
-    """Returns what Keras's SGD takes for the learning rate after each of so many `steps`, and the type of it."""
+def learning_rates(optimizers, *, precision, total_steps, steps_per_epoch, global_batch_size, steps):
+    """Returns what Keras's SGD takes for the learning rate after each of so many `steps`, for each of `optimizers`."""
     strategy = open_strategy(Mirrored(num_replicas=2))
     keras.config.set_floatx(precision)
 
@@ -72,16 +72,20 @@ def learning_rates(optimizer, *, precision, total_steps, steps_per_epoch, global
             steps_per_epoch=steps_per_epoch,
         )
 
-    config = OptimizerConfig.model_validate({"name": "sgd", **optimizer})
-    with strategy.scope():
-        rate = learning_rate(config, total_steps=total_steps, global_batch_size=global_batch_size, steps=resolve)
-        built = build_optimizer(config, _weights(), rate)
-    now = tf.function(lambda: tf.convert_to_tensor(built.learning_rate))
     found = []
-    for step in steps:
-        built.iterations.assign(step)
-        found.append(float(now()))
-    return {"rates": found, "dtype": now().dtype.name}
+    for optimizer in optimizers:
+        config = OptimizerConfig.model_validate({"name": "sgd", **optimizer})
+        with strategy.scope():
+            rate = learning_rate(config, total_steps=total_steps, global_batch_size=global_batch_size, steps=resolve)
+            built = build_optimizer(config, _weights(), rate)
+        now = tf.function(lambda built=built: tf.convert_to_tensor(built.learning_rate))
+        assert now().dtype.name == precision
+        rates = []
+        for step in steps:
+            built.iterations.assign(step)
+            rates.append(float(now()))
+        found.append(rates)
+    return found
 
 
 def _weights():

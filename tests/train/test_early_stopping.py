@@ -95,8 +95,6 @@ def test_a_run_stops_at_the_same_epoch_when_it_was_killed_before_and_is_evaluate
     run = trainer.run(*STOPPING)
     with pytest.raises(WorkerError, match="SIGKILL"):
         trainer.call("train_functions:train_and_die", run, step=30)
-    with pytest.raises(WorkerError, match="SIGKILL"):  # with the last checkpoint, before its result is written
-        trainer.call("train_functions:train_and_die", run, step=69)
     ended = train(run, shards)
     assert (ended.num_steps, ended.stopped_early) == (whole.num_steps, whole.stopped_early)
     assert digest_file(ended.last_checkpoint / VARIABLES) == digest_file(whole.last_checkpoint / VARIABLES)
@@ -104,6 +102,16 @@ def test_a_run_stops_at_the_same_epoch_when_it_was_killed_before_and_is_evaluate
 
     assert train(run, shards) == ended, "finished: it is not trained again"
     assert Path(evaluate(run, shards, ended).checkpoint) == ended.best_checkpoint
+
+
+@pytest.mark.prove
+def test_a_run_killed_with_its_last_checkpoint_is_finished(trainer):
+    run = trainer.run(*STOPPING)
+    with pytest.raises(WorkerError, match="SIGKILL"):  # before its result is written
+        trainer.call("train_functions:train_and_die", run, step=69)
+    ended = train(run, trainer.digits.shards)
+    assert (ended.num_steps, ended.resumed_from_step) == (69, 69)
+    assert ended.stopped_early.endswith("up to epoch 3")
 
 
 @pytest.mark.prove

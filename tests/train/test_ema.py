@@ -77,6 +77,7 @@ def unbroken(trainer):
     return run, train(run, trainer.digits.shards)
 
 
+@pytest.mark.prove
 def test_a_killed_run_ends_bit_equal(trainer, unbroken):
     run = trainer.run(*SHORT, *EVALUATED)
     with pytest.raises(WorkerError, match="SIGKILL"):

@@ -13,9 +13,10 @@ WARM = [0, 0.1, 0.5, 0.9]  # of the learning rate, after the first four of STEPS
 
 @pytest.fixture
 def rates(workers, tmp_path):
-    def rates(schedule, *, precision="float64", global_batch_size=256, total_steps=100, **optimizer):
+    def rates(*schedules, precision="float64", global_batch_size=256, total_steps=100, **optimizer):
+        """Returns the rates of each schedule after each of STEPS, as shares of the learning rate."""
         arguments = {
-            "optimizer": {"learning_rate": 0.3, "schedule": schedule, **optimizer},
+            "optimizers": [{"learning_rate": 0.3, "schedule": schedule, **optimizer} for schedule in schedules],
             "precision": precision,
             "total_steps": total_steps,
             "steps_per_epoch": 10,
@@ -26,8 +27,7 @@ def rates(workers, tmp_path):
         found = workers.call(
             "optimizer_functions:learning_rates", arguments, log=tmp_path / "log", import_path=[folder]
         )
-        assert found["dtype"] == precision
-        return [rate / 0.3 for rate in found["rates"]]
+        return [[rate / 0.3 for rate in each] for each in found]
 
     return rates
 
@@ -59,22 +59,19 @@ SCHEDULES = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "expected"), SCHEDULES)
-def test_a_schedule_has_its_exact_values(rates, schedule, expected):
-    assert rates(schedule) == pytest.approx(expected, rel=1e-13, abs=1e-15)
-
-
-def test_it_is_computed_in_the_precision_of_the_training(rates):
-    schedule, expected = SCHEDULES[3]
-    assert rates(schedule, precision="float32") == pytest.approx(expected, rel=1e-6, abs=1e-7)
+@pytest.mark.parametrize(("precision", "rel"), [("float64", 1e-13), ("float32", 2e-6)])
+def test_each_schedule_has_its_exact_values_in_the_precision_of_the_training(rates, precision, rel):
+    found = rates(*(schedule for schedule, _ in SCHEDULES), precision=precision)
+    for (schedule, expected), values in zip(SCHEDULES, found, strict=True):
+        assert values == pytest.approx(expected, rel=rel, abs=rel / 10), schedule
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("none", 1), ("linear", 2), ("sqrt", sqrt(2))])
 def test_it_is_scaled_with_the_global_batch(rates, scale, factor):
-    found = rates({"kind": "polynomial"}, scale_learning_rate=scale, reference_batch_size=128)
-    assert found == pytest.approx([factor * (1 - n / 100) for n in STEPS], rel=1e-13, abs=1e-15)
-    large = rates({"kind": "constant"}, scale_learning_rate=scale, global_batch_size=512)
-    assert large == pytest.approx([factor] * len(STEPS), rel=1e-13)
+    scaled = {"scale_learning_rate": scale, "reference_batch_size": 128}
+    line, constant = rates({"kind": "polynomial"}, {"kind": "constant"}, **scaled)
+    assert line == pytest.approx([factor * (1 - n / 100) for n in STEPS], rel=1e-13, abs=1e-15)
+    assert constant == pytest.approx([factor] * len(STEPS), rel=1e-13)
 
 
 def test_a_warm_up_that_is_not_shorter_than_the_training_is_refused(rates):
