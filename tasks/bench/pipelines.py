@@ -44,8 +44,8 @@ def _running(side: str, file: Path) -> Callable[[], int]:
     def take(iterator: tf.data.Iterator) -> tf.Tensor:
         taken = tf.constant(0)
         for _ in tf.range(case.num_steps):
-            columns = (part for part in tf.nest.flatten(next(iterator)) if part.shape.rank != 0)
-            taken += tf.shape(next(columns))[0]
+            columns = [part for part in tf.nest.flatten(next(iterator)) if part.shape.rank != 0]
+            taken += tf.reduce_max([tf.shape(column)[0] for column in columns])  # `first_row` has fewer rows
         return taken
 
     return lambda: int(take(iterator))

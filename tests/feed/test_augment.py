@@ -44,7 +44,7 @@ def make_feed(digits, augment=SOME, *, replicas=1, seed=3, **settings):
 def rows(feed, step, num_batches, replicas=1):
     """Returns the columns of some batches without the padding."""
     elements = list(feed.training(step).take(num_batches * replicas).as_numpy_iterator())
-    names = [name for name, value in elements[0].items() if np.ndim(value) and name != "mask"]
+    names = [name for name, value in elements[0].items() if np.ndim(value) and name not in ("mask", "first_row")]
     return {name: np.concatenate([each[name][each["mask"]] for each in elements]) for name in names}
 
 
