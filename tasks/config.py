@@ -114,7 +114,7 @@ class FeedConfig(Section):
     (memory), on disk beside the shards as the model sees it (disk), or nowhere; auto: the first of these that fits, and
     disk only for images. Never changes the order."""
     memory_limit: Size = Size("2 GB")
-    """Memory that window, cache and batches of one feed may take ('6 GB'); half of it is for the cache."""
+    """Memory that window, cache and batches of one feed may take ('6 GB'); at most half of it is for the cache."""
     prefetch_batches: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Global batches made ahead of the step that takes them; auto: 4, or what fits into memory_limit."""
     parallel_calls: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

@@ -183,31 +183,11 @@ def _choose_cache(
     sizes: _Sizes, config: FeedConfig, host: HostFacts, filling: Mapping[Cache, int], *, evaluation: bool
 ) -> tuple[Cache, str]:
     room, limit = _room(sizes, config, host)
-    if config.cache != "auto" or config.service is not None:
-        return _asked_for(config, sizes, room if evaluation else None)
-    if filling["memory"] > room:
-        return "none", f"cache none: to fill one takes {_size(filling['memory'])}, over the {_size(room)} for a cache"
-    not_ahead = (
-        "one pass gains nothing from decoding ahead"
-        if evaluation
-        else "every epoch decodes other windows"
-        if sizes.decodes_windows
-        else f"to decode ahead takes {_size(filling['decoded'])}"
-        if filling["decoded"] > room
-        else None
-    )
-    if sizes.decoded <= room and not_ahead is None:
-        return "decoded", f"cache decoded: {_size(sizes.decoded)} are within {limit}"
-    page_cache = min(host.memory_bytes, host.free_disk_bytes) // 2
-    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and not_ahead is None:
-        return "disk", (
-            f"cache disk: {_size(sizes.decoded)} decoded are over {limit}, but within half of the local disk's free "
-            "room and of the memory that can hold its pages"
-        )
-    if sizes.stored <= room:
-        what = not_ahead or f"{_size(sizes.decoded)} decoded are not"
-        return "memory", f"cache memory: {_size(sizes.stored)} as stored are within {limit}, {what}"
-    return "none", f"cache none: {_size(min(sizes.stored, sizes.decoded))} are over {limit}"
+    if config.service is not None:
+        return "none", "cache none: the hosts of feed.service read the shards"
+    if config.cache != "auto":
+        return _asked_for(config.cache, sizes, room if evaluation else None)
+    return _quickest_that_fits(sizes, host, filling, room, limit, evaluation=evaluation)
 
 
 def _room(sizes: _Sizes, config: FeedConfig, host: HostFacts) -> tuple[int, str]:
@@ -222,11 +202,8 @@ def _room(sizes: _Sizes, config: FeedConfig, host: HostFacts) -> tuple[int, str]
     return half, f"half of {'feed.memory_limit' if host.memory_bytes >= limit else 'the memory here'}"
 
 
-def _asked_for(config: FeedConfig, sizes: _Sizes, room: int | None) -> tuple[Cache, str]:
+def _asked_for(cache: Cache, sizes: _Sizes, room: int | None) -> tuple[Cache, str]:
     """Returns a cache that is set by hand; none, if there is a `room` that it does not fit into."""
-    if config.service is not None or config.cache == "auto":
-        return "none", "cache none: the hosts of feed.service read the shards"
-    cache: Cache = config.cache
     if sizes.decodes_windows and cache in ("decoded", "disk"):
         raise ConfigError(
             f"feed.cache={cache}: keeps what was decoded, and feed.augment begins with random_resized_crop, which "
@@ -236,6 +213,35 @@ def _asked_for(config: FeedConfig, sizes: _Sizes, room: int | None) -> tuple[Cac
     if room is not None and size > room:
         return "none", f"cache none, because {cache} of {_size(size)} is over the {_size(room)} for a cache"
     return cache, f"cache {cache}, as asked for"
+
+
+def _quickest_that_fits(
+    sizes: _Sizes, host: HostFacts, filling: Mapping[Cache, int], room: int, limit: str, *, evaluation: bool
+) -> tuple[Cache, str]:
+    if filling["memory"] > room:
+        return "none", f"cache none: to fill one takes {_size(filling['memory'])}, over the {_size(room)} for a cache"
+    not_ahead = None  # why nothing is decoded ahead
+    if evaluation:
+        not_ahead = "one pass gains nothing from decoding ahead"
+    elif sizes.decodes_windows:
+        not_ahead = "every epoch decodes other windows"
+    elif filling["decoded"] > room:
+        not_ahead = f"to decode ahead takes {_size(filling['decoded'])}"
+    if sizes.decoded <= room and not_ahead is None:
+        return "decoded", f"cache decoded: {_size(sizes.decoded)} are within {limit}"
+    page_cache = min(host.memory_bytes, host.free_disk_bytes) // 2
+    if sizes.has_images and host.medium == "local" and sizes.decoded <= page_cache and not_ahead is None:
+        return "disk", (
+            f"cache disk: {_size(sizes.decoded)} decoded are over {limit}, but within half of the local disk's free "
+            "room and of the memory that can hold its pages"
+        )
+    if sizes.stored <= room:
+        what = not_ahead or f"{_size(sizes.decoded)} decoded are not"
+        return "memory", f"cache memory: {_size(sizes.stored)} as stored are within {limit}, {what}"
+    return (
+        "none",
+        f"cache none: {_size(sizes.stored if not_ahead else min(sizes.stored, sizes.decoded))} are over {limit}",
+    )
 
 
 def _choose_calls(work: int, config: FeedConfig, host: HostFacts, cache: Cache, room: int) -> tuple[int, str]:

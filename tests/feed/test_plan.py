@@ -111,6 +111,12 @@ def test_the_cache_is_the_quickest_that_fits(shards, settings, host, cache, reas
         (tensors(8 * 10**5), {}, "memory", "one pass gains nothing from decoding ahead"),
         (images(40_000), {}, "memory", "one pass gains nothing from decoding ahead"),
         (tensors(10**7), {}, "none", "over half of feed.memory_limit"),
+        (
+            manifest(10**6, 2000, x=Feature.of("number", "int64")),
+            {},
+            "none",
+            "2.1 GB are over",
+        ),  # 20 MB decoded are not
         (tensors(10**6), {"cache": "decoded"}, "decoded", "as asked for"),
         (tensors(10**7), {"cache": "decoded"}, "none", "because decoded of 10.0 GB is over the 1.0 GB for a cache"),
     ],
