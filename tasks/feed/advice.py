@@ -34,6 +34,8 @@ class FeedFacts:
     """Of the split's records."""
     cores: int
     """That this process may use."""
+    changes: bool = False
+    """Whether images are changed at random, which is done in every epoch, cached or not."""
 
 
 def feed_facts(manifest: ShardManifest, config: FeedConfig, *, cache: Cache, cores: int) -> FeedFacts:
@@ -49,6 +51,7 @@ def feed_facts(manifest: ShardManifest, config: FeedConfig, *, cache: Cache, cor
         compressed=manifest.compression != "none",
         size_bytes=sum(shard.record_bytes for shard in manifest.splits["train"].shards),
         cores=cores,
+        changes=bool(config.augment),
     )
 
 
@@ -75,7 +78,7 @@ def advise_on_wait(wait_fraction: float, facts: FeedFacts) -> str | None:
 
 
 def _likely_limit(facts: FeedFacts) -> Stage:
-    if facts.images:
+    if facts.images or facts.changes:  # the stage that changes too
         return "decode"  # a hundred times the cost of reading and parsing the same bytes
     return "batch" if facts.cached else "read"
 
@@ -84,6 +87,8 @@ def _remedy(stage: Stage, facts: FeedFacts) -> str:
     match stage:
         case "decode" if facts.images:
             return _remedy_of_decoding(facts)
+        case "decode" if facts.changes:
+            return "add cores, or take less of feed.augment, which is another training"
         case "read" if facts.compressed:
             return "write the shards without compression (data.compression=none)"
         case "read" | "parse" | "batch" if not facts.cached:  # picking rows spares the copies of mixing too

@@ -46,6 +46,11 @@ PHOTOS = replace(PLAIN, images=True, large=True, short_side=224)
             "without compression (data.compression=none)",
         ),
         (
+            replace(PLAIN, cached=True, changes=True),
+            "20% of the step time is a wait for input, most likely for the stage decode on 8 cores: add cores, or take "
+            "less of feed.augment, which is another training",
+        ),
+        (
             replace(PLAIN, cached=True, cores=2),
             "20% of the step time is a wait for input, most likely for the stage batch on 2 cores: handing a batch "
             "over takes long beside a step, so take a larger feed.global_batch_size, which is another training, or "
