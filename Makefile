@@ -21,7 +21,7 @@ test: setup  ## the tests, without the long proofs
 	$(BIN)/python -m pytest -m "not prove" -n 2 --dist loadfile
 
 prove: setup browser  ## the long proofs, on real servers and in a real browser
-	$(BIN)/python -m pytest -m prove
+	$(BIN)/python -m pytest -m prove -n 2 --dist loadfile
 
 lint: setup  ## format, lint and types
 	$(BIN)/ruff format --check .

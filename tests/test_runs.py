@@ -15,7 +15,8 @@ from tasks.config import Config, build_config
 from tasks.errors import ConfigError, RunError
 from tasks.files import lock
 from tasks.runs import Run, find_run, is_free, list_runs, open_run, run_key, workspace_of
-from tasks.train.result import RESULT, TrainResult
+from tasks.train.result import RESULT
+from tests.track.finished_runs import train_result
 
 CONFIG = build_config({"name": "digits"})
 OTHER = build_config({"name": "digits", "train": {"seed": 1}})
@@ -167,15 +168,8 @@ def test_a_run_goes_on_longer_if_its_schedule_does_not_depend_on_the_total(
 
 def test_a_run_that_was_stopped_early_cannot_go_on_longer(tmp_path: Path) -> None:
     first = begin(tmp_path, CONSTANT)
-    TrainResult(
-        stopped_early="val_loss: no better",
-        **dict.fromkeys(("best_checkpoint", "last_checkpoint"), tmp_path),
-        **dict.fromkeys(("best_step", "num_steps", "num_epochs", "num_replicas", "num_parameters"), 1),
-        **dict.fromkeys(("best_value", "examples_per_second", "input_wait_fraction"), 1.0),
-        **dict.fromkeys(("step_seconds_p50", "step_seconds_p95"), 1.0),
-        devices=(),
-        resumed_from_step=0,
-    ).write(tmp_path / "runs" / first / RESULT)
+    run = find_run(tmp_path, first)
+    train_result(run).model_copy(update={"stopped_early": "val_loss: no better"}).write(run.directory / RESULT)
     with pytest.raises(
         ConfigError, match=r"was stopped early \(val_loss: no better\), as it would be on the way to any"
     ):

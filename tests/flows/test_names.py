@@ -8,12 +8,13 @@ import mlflow
 import pytest
 
 README = Path(__file__).parents[2] / "tasks" / "track" / "README.md"
-# Of what the main job is not: deployed, with a UI, resumed with another config, of a checkout, judged otherwise.
+# Of what the main job is not: deployed, with a UI, resumed with another config, of a checkout, judged otherwise, in
+# mixed precision, stopped early.
 OPTIONAL = {
-    "metric": {"best_val_accuracy", "best_val_loss"},
+    "metric": {"best_val_accuracy", "best_val_loss", "loss_scale", "overflows"},
     "tag": {
         *("git.dirty", "mlflow.source.git.commit", "changed.<param>"),
-        *("prefect.deployment", "prefect.flow_run_url"),
+        *("prefect.deployment", "prefect.flow_run_url", "millstream.stopped_early"),
     },
 }
 OF_MLFLOW = {"mlflow.source.name", "mlflow.runName", "mlflow.user", "mlflow.note.content"}

@@ -18,8 +18,8 @@ from tasks.files import COMPLETED, digest_json, is_whole
 from tasks.host.clean import Rules, age, carry_out, plan
 from tasks.prepare.prepare import prepare
 from tasks.runs import list_runs, open_run
-from tasks.train.result import TrainResult
 from tasks.train.stage import RESULT
+from tests.track.finished_runs import train_result
 
 NONE, ALL = Rules(), Rules(keep_runs=0)
 FAR = datetime.now(UTC) - timedelta(days=400)
@@ -42,11 +42,8 @@ class Place:
         with open_run(self.workspace, self.config, data_digest=digest, code_digest="", fresh=True) as run:
             best, last = (self.whole(run.checkpoints / step) for step in ("00000023", "00000046"))
             if finished:
-                figures = dict.fromkeys(TrainResult.model_fields, 1)
-                figures |= {"total": "1 epochs", "devices": ("CPU:0",), "skipped_steps": ()}
-                TrainResult.model_validate(figures | {"best_checkpoint": best, "last_checkpoint": last}).write(
-                    run.directory / RESULT
-                )
+                places = {"best_checkpoint": best, "last_checkpoint": last}
+                train_result(run).model_copy(update=places).write(run.directory / RESULT)
                 run.finish()
             if model:
                 self.whole(self.workspace / "models" / "digits" / run.id)

@@ -85,6 +85,7 @@ def test_it_says_why():
     )
 
 
+@pytest.mark.prove
 def test_a_run_stops_at_the_same_epoch_when_it_was_killed_before_and_is_evaluated(trainer):
     shards = trainer.digits.shards
     whole = train(trainer.run(*STOPPING), shards)

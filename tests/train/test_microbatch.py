@@ -71,6 +71,7 @@ def test_a_training_with_batch_normalisation_holds_to_its_microbatches(trainer):
     assert trainer.train(trainer.digits.same_run(other, *pieces(2, 16)))["resumed_from_step"] == 1
 
 
+@pytest.mark.prove
 def test_without_batch_statistics_a_run_goes_on_with_others_and_sums_once_a_step(trainer):
     run = trainer.run(
         *EXACT, "model.build=models_for_tests:dense", "model.args={}", "train.total=1 steps", *pieces(2, "null")

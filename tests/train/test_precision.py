@@ -91,6 +91,7 @@ def last(result):
     return load_file(result.last_checkpoint / VARIABLES)
 
 
+@pytest.mark.prove
 def test_an_overflow_on_one_replica_skips_the_step_everywhere_and_halves_the_scale(trainer, poison, overflowed):
     run, result = overflowed
     assert len(poison[1]) == 2
@@ -105,6 +106,7 @@ def test_an_overflow_on_one_replica_skips_the_step_everywhere_and_halves_the_sca
     assert iterations == 44, "an update less for each"
 
 
+@pytest.mark.prove
 def test_one_replica_skips_the_same_steps(trainer, poison, overflowed):
     one = train(trainer.run(*poisoned(poison), "distribute.num_replicas=1"), trainer.digits.shards)
     assert one.num_overflows == 2
