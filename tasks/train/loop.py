@@ -50,18 +50,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     progress("note", line=setup.feed.plan.line())
 
     clock = in_graph_clock(deterministic=config.deterministic)
-    run_steps = make_run_steps(
-        setup.strategy,
-        setup.model,
-        setup.optimizer,
-        loss_of=setup.loss,
-        ema=setup.ema,
-        target=setup.target,
-        seed=config.seed,
-        clip=config.clip,
-        loss_scale=setup.loss_scale,
-        clock=clock,
-    )
+    run_steps = make_run_steps(setup, config, clock=clock)
     batches = _batches_from(setup, position.step)
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     if position.step == 0 and config.on_nonfinite == "rollback":

@@ -6,12 +6,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tasks.config import TrainConfig
 from tasks.models.rows import ReplicaRows, replica_rows
-from tasks.optimization import Clip
 from tasks.train.clock import Clock, timed_next
-from tasks.train.ema import Ema
-from tasks.train.loss import Loss
-from tasks.train.loss_scale import LossScale
+from tasks.train.setup import Setup
 from tasks.train.update import batch_statistics, make_update
 
 
@@ -34,34 +32,14 @@ class StepOutcomes(NamedTuple):
 
 
 def make_run_steps(
-    strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    *,
-    loss_of: Loss,
-    ema: Ema,
-    target: str,
-    seed: int,
-    clip: Clip | None,
-    loss_scale: LossScale | None,
-    clock: Clock,
+    setup: Setup, config: TrainConfig, *, clock: Clock
 ) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
 
     `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
     depend on how a training is cut into calls.
     """
-    step = _make_step(
-        strategy,
-        model,
-        optimizer,
-        loss_of=loss_of,
-        ema=ema,
-        target=target,
-        seed=seed,
-        clip=clip,
-        loss_scale=loss_scale,
-    )
+    strategy, step = setup.strategy, _make_step(setup, config)
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
@@ -84,23 +62,17 @@ def make_run_steps(
 
 
 def _make_step(
-    strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    *,
-    loss_of: Loss,
-    ema: Ema,
-    target: str,
-    seed: int,
-    clip: Clip | None,
-    loss_scale: LossScale | None,
+    setup: Setup, config: TrainConfig
 ) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, healthy after it, applied."""
+    strategy, model, optimizer, loss_scale = setup.strategy, setup.model, setup.optimizer, setup.loss_scale
     variables = model.trainable_variables
     num_replicas = strategy.num_replicas_in_sync
     float_type = keras.config.floatx()
     statistics = batch_statistics(model) if loss_scale is not None else []
-    update = make_update(strategy, optimizer, variables, statistics, ema=ema, clip=clip, loss_scale=loss_scale)
+    update = make_update(
+        strategy, optimizer, variables, statistics, ema=setup.ema, clip=config.clip, loss_scale=loss_scale
+    )
 
     def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct.
@@ -122,17 +94,17 @@ def _make_step(
 
     def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:
         """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
-        labels, mask = batch[target], batch["mask"]
+        labels, mask = batch[setup.target], batch["mask"]
         step = tf.cast(optimizer.iterations, tf.int64)
-        rows = ReplicaRows(seed, step, batch["first_row"], mask, num_replicas)
+        rows = ReplicaRows(config.seed, step, batch["first_row"], mask, num_replicas)
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
             logits = tf.cast(logits, float_type)
-            losses = loss_of(labels, logits)
+            losses = setup.loss(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
                 share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * loss_of(batch["mix_label"], logits)
+                losses = share * losses + (1 - share) * setup.loss(batch["mix_label"], logits)
                 labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
             # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
             # the mean over the global batch, however the rows are spread.

@@ -75,18 +75,18 @@ def recorded(inputs, num_classes, ledger):
     """
     make_run_steps, timed_next = loop.make_run_steps, step.timed_next
 
-    def make_recorded(strategy, model, optimizer, **settings):
+    def make_recorded(setup, config, *, clock):
         def recorded_next(strategy, iterator, clock, after):
             batch, begun = timed_next(strategy, iterator, clock, after)
             ids, masks = (tf.concat(strategy.experimental_local_results(batch[name]), 0) for name in ("id", "mask"))
             with tf.control_dependencies([begun]):
-                done = tf.convert_to_tensor(optimizer.iterations)
+                done = tf.convert_to_tensor(setup.optimizer.iterations)
                 written = tf.numpy_function(write, [done, tf.boolean_mask(ids, masks)], tf.int64)
             with tf.control_dependencies([written]):
                 return batch, tf.identity(begun)
 
         step.timed_next = recorded_next
-        return make_run_steps(strategy, model, optimizer, **settings)
+        return make_run_steps(setup, config, clock=clock)
 
     def write(done, ids):
         file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -105,7 +105,7 @@ def poisoned(inputs, num_classes, id, normalised=False):
     """
     make_run_steps, timed_next = loop.make_run_steps, step.timed_next
 
-    def make_poisoned(strategy, model, optimizer, **settings):
+    def make_poisoned(setup, config, *, clock):
         def poison(batch):
             is_it = tf.reshape(batch["id"] == id, [-1, *[1] * (len(batch["image"].shape) - 1)])
             return {**batch, "image": tf.where(is_it, tf.constant(255, tf.uint8), batch["image"])}
@@ -115,7 +115,7 @@ def poisoned(inputs, num_classes, id, normalised=False):
             return strategy.run(poison, args=(batch,)), begun
 
         step.timed_next = poisoned_next
-        return make_run_steps(strategy, model, optimizer, **settings)
+        return make_run_steps(setup, config, clock=clock)
 
     loop.make_run_steps = make_poisoned
     model = models_for_tests.dense(inputs, num_classes)

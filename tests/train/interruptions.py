@@ -40,7 +40,7 @@ def in_step(number):
 
         make_run_steps, timed_next = loop.make_run_steps, step.timed_next
 
-        def make(strategy, model, optimizer, **settings):
+        def make(setup, config, *, clock):
             def fire_at(done):
                 if done == number:
                     fire()
@@ -49,12 +49,12 @@ def in_step(number):
             def next_batch(strategy, iterator, clock, after):
                 batch, begun = timed_next(strategy, iterator, clock, after)
                 with tf.control_dependencies([begun]):
-                    fired = tf.numpy_function(fire_at, [tf.convert_to_tensor(optimizer.iterations)], tf.int64)
+                    fired = tf.numpy_function(fire_at, [tf.convert_to_tensor(setup.optimizer.iterations)], tf.int64)
                 with tf.control_dependencies([fired]):
                     return batch, tf.identity(begun)
 
             step.timed_next = next_batch
-            return make_run_steps(strategy, model, optimizer, **settings)
+            return make_run_steps(setup, config, clock=clock)
 
         loop.make_run_steps = make
 

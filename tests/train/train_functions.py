@@ -60,19 +60,9 @@ def count_reductions(workspace, run_id, shards):
     """Returns how many sums over replicas the graph of the training step holds, by what is summed."""
     import tensorflow as tf
 
-    setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
-    run_steps = make_run_steps(
-        setup.strategy,
-        setup.model,
-        setup.optimizer,
-        loss_of=setup.loss,
-        ema=setup.ema,
-        target=setup.target,
-        seed=0,
-        clip=None,
-        loss_scale=None,
-        clock=in_graph_clock(deterministic=True),
-    )
+    run = find_run(Path(workspace), run_id)
+    setup = set_up(run, Shards.model_validate(shards))
+    run_steps = make_run_steps(setup, run.config.train, clock=in_graph_clock(deterministic=True))
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
     graph = run_steps.get_concrete_function(batches, tf.constant(1)).graph.as_graph_def()
     nodes = [
@@ -94,23 +84,13 @@ def first_step(workspace, run_id, shards):
     import numpy as np
     import tensorflow as tf
 
-    setup = set_up(find_run(Path(workspace), run_id), Shards.model_validate(shards))
+    run = find_run(Path(workspace), run_id)
+    setup = set_up(run, Shards.model_validate(shards))
     parts = list(setup.feed.training(0).take(setup.strategy.num_replicas_in_sync).as_numpy_iterator())
     names = [name for name in BATCH if name in parts[0]]
     batch = {name: np.concatenate([part[name][part["mask"]] for part in parts]) for name in names}
     logits = setup.model({"image": batch.pop("image")}).numpy()
-    run_steps = make_run_steps(
-        setup.strategy,
-        setup.model,
-        setup.optimizer,
-        loss_of=setup.loss,
-        ema=setup.ema,
-        target=setup.target,
-        seed=0,
-        clip=None,
-        loss_scale=None,
-        clock=in_graph_clock(deterministic=True),
-    )
+    run_steps = make_run_steps(setup, run.config.train, clock=in_graph_clock(deterministic=True))
     batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
     outcomes = run_steps(batches, tf.constant(1))
     figures = {"loss": float(outcomes.loss[0]), "num_correct": float(outcomes.num_correct[0])}
