@@ -47,7 +47,8 @@ def test_a_worker_lost_in_mid_epoch_is_restarted(trainer, unbroken, fired, caplo
     assert digest(result) == unbroken, "bit-equal"
 
 
-@pytest.mark.parametrize("fault", ["hang", pytest.param("SIGSTOP", marks=pytest.mark.prove)])
+@pytest.mark.prove
+@pytest.mark.parametrize("fault", ["hang", "SIGSTOP"])
 def test_a_worker_that_hangs_is_restarted_and_its_stacks_are_in_the_log(trainer, unbroken, fired, caplog, fault):
     run = trainer.faulty_run(fault, fired, "distribute.hang_timeout_seconds=8")
     result = train(run, shards(trainer))

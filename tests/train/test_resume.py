@@ -62,7 +62,7 @@ def test_a_finished_run_goes_on_to_a_longer_total_as_if_begun_with_it(trainer):
     assert train(again, trainer.digits.shards) == second
 
 
-@pytest.mark.parametrize("num_replicas", [1, 4])
+@pytest.mark.parametrize("num_replicas", [1, pytest.param(4, marks=pytest.mark.prove)])
 def test_a_run_killed_on_two_replicas_ends_the_same_on_another_number(trainer, num_replicas):
     exact = (*SHORT, "train.precision=float64", "model.build=models_for_tests:dense", "model.args={}")
     whole = load_file(Path(trainer.train(trainer.run(*exact))["last_checkpoint"]) / VARIABLES)
