@@ -35,7 +35,7 @@ class SpoolWriter:
 
     def spool(self) -> "Spool":
         """Returns what was written, once the block has ended."""
-        return Spool(self._path, np.array(self._starts, np.int64))
+        return Spool(self._path, np.frombuffer(self._starts, np.int64))
 
 
 @dataclass(frozen=True)

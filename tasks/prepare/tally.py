@@ -1,6 +1,7 @@
 """The tally: what is known of a source's examples besides their values, gathered batch by batch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +37,12 @@ class Tally:
     @property
     def labels(self) -> NDArray[np.int64]:
         """[n], indices into the label map."""
-        return np.concatenate([np.zeros(0, np.int64), *self._labels])
+        return _join(self._labels, np.zeros(0, np.int64))
 
     @property
     def hashes(self) -> NDArray[np.uint64]:
         """[n, 2], of the keys."""
-        return np.concatenate([np.zeros((0, 2), np.uint64), *self._hashes])
+        return _join(self._hashes, np.zeros((0, 2), np.uint64))
 
     @property
     def split_by(self) -> NDArray[np.int64] | list[str] | None:
@@ -65,6 +66,13 @@ class Tally:
                 f"data.max_bad_fraction={max_bad_fraction:g}: {self.num_bad} of {total} examples cannot be used; mend "
                 f"or remove them, or raise it to leave them out:{listed}{more}"
             )
+
+
+def _join(parts: list[NDArray[Any]], none: NDArray[Any]) -> NDArray[Any]:
+    """Returns the parts as one array, which takes their place: of millions of examples two copies would be large."""
+    if len(parts) != 1:
+        parts[:] = [np.concatenate([none, *parts])]
+    return parts[0]
 
 
 def describe_bad(bad: BadExample) -> str:
