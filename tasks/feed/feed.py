@@ -13,6 +13,7 @@ from tasks.errors import ConfigError
 from tasks.feed.augment import Augment
 from tasks.feed.balance import MAX_DRAWN, class_weights, draw_balanced
 from tasks.feed.blocks import cut_blocks, shuffle_blocks
+from tasks.feed.permutation import permutation, seed_of
 from tasks.feed.plan import FeedPlan
 from tasks.feed.preprocess import Preprocess
 from tasks.feed.reader import Examples, Features, Reader, map_parallel
@@ -112,7 +113,7 @@ class Feed:
         rows = shuffle_blocks(self._blocks, seed=self._seed, epoch=epoch).rows()
         windows = np.split(rows, range(self._config.window, len(rows), self._config.window))
         return np.concatenate(
-            [window[self._permutation(len(window), epoch, number).numpy()] for number, window in enumerate(windows)]
+            [window[permutation(len(window), self._seed, epoch, place).numpy()] for place, window in enumerate(windows)]
         )
 
     def ids(self, step: int) -> np.ndarray | None:
@@ -219,20 +220,12 @@ class Feed:
 
     def _mixed(self, window: Examples, columns: Features, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Returns [n] int32: which of a window's examples comes at each place."""
-        order = self._permutation(tf.shape(window)[0], epoch, number)
+        order = permutation(tf.shape(window)[0], self._seed, epoch, number)
         if self._weights is None:
             return order
         labels = self._reader.labels(window, columns)
-        drawn = draw_balanced(labels, self._weights, self._seed_of(epoch, _DRAW + number))
+        drawn = draw_balanced(labels, self._weights, seed_of(self._seed, epoch, _DRAW + number))
         return tf.gather(drawn, order)
-
-    def _permutation(self, size: int | tf.Tensor, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
-        """Returns [size] int32, the order within a window; the algorithm is fixed, so that no device changes it."""
-        seed = self._seed_of(epoch, window)
-        return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seed, alg="philox")
-
-    def _seed_of(self, epoch: int | tf.Tensor, window: int | tf.Tensor) -> tf.Tensor:
-        return tf.stack([tf.cast(epoch, tf.int64) * 2**31 + self._seed, tf.cast(window, tf.int64)])
 
     def _take_share(self, batch: Examples | Features) -> tuple[Any, tf.Tensor, Features]:
         """Returns this worker's rows of a batch, how many are not padding, and what its slices say of them.

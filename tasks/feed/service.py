@@ -22,6 +22,7 @@ from tensorflow.data.experimental.service import (
 
 from tasks.errors import ConfigError
 from tasks.feed.blocks import Blocks
+from tasks.feed.permutation import permutation
 
 LAST_UNIT = 2**62
 """So many are never read."""
@@ -55,10 +56,10 @@ def served(
 
     def examples(unit: tf.Tensor) -> tf.data.Dataset:
         epoch, place = unit // per_epoch, unit % per_epoch
-        order = _shuffle(num_blocks, seed, epoch, -1)
+        order = permutation(num_blocks, seed, epoch, -1)
         chosen = tf.gather(table, order[place * per_window : (place + 1) * per_window])
         whole = read(chosen, tf.reduce_sum(chosen[:, 3]))
-        mixed = whole.map(lambda batch: tf.gather(batch, _shuffle(tf.shape(batch)[0], seed, epoch, place)))
+        mixed = whole.map(lambda batch: tf.gather(batch, permutation(tf.shape(batch)[0], seed, epoch, place)))
         batches = mixed.rebatch(batch_size)
         return batches.map(lambda batch: decode(epoch, batch), num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -79,11 +80,6 @@ def _check_dispatcher(address: str) -> None:
             f"feed.service={address}: no dispatcher answers ({error}); start one with `python -m tasks.feed.service "
             "dispatcher`, or leave the service out"
         ) from error
-
-
-def _shuffle(size: int | tf.Tensor, seed: int, epoch: tf.Tensor, place: int | tf.Tensor) -> tf.Tensor:
-    seeds = tf.stack([tf.cast(epoch, tf.int64) * 2**31 + seed, tf.cast(place, tf.int64)])
-    return tf.random.experimental.stateless_shuffle(tf.range(size), seed=seeds, alg="philox")
 
 
 @app.command
