@@ -82,7 +82,9 @@ class Feed:
         preprocess = Preprocess(manifest, config)
         self._augment = Augment(manifest, config, preprocess, seed=seed) if config.augment else None
         self._weights = class_weights(found.class_counts) if config.sampling == "class_balanced" else None
-        self._reader = Reader(directory, manifest, split, config, augment=self._augment, evaluation=evaluation)
+        self._reader = Reader(
+            directory, manifest, split, config, preprocess=preprocess, augment=self._augment, evaluation=evaluation
+        )
 
     @property
     def plan(self) -> FeedPlan:

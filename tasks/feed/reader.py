@@ -60,6 +60,7 @@ class Reader:
         split: str,
         config: FeedConfig,
         *,
+        preprocess: Preprocess,
         augment: Augment | None,
         evaluation: bool,
     ) -> None:
@@ -69,7 +70,7 @@ class Reader:
         self._shards = manifest.splits[split].shards
         self._num_examples = manifest.splits[split].num_examples
         self._example_bytes = sum(shard.record_bytes for shard in self._shards) // self._num_examples
-        self._preprocess = Preprocess(manifest, config)
+        self._preprocess = preprocess
         self._host = host_facts(directory)
         self.plan = self._make_plan()
         """How the work is done on this host."""
