@@ -15,6 +15,7 @@ from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.models.layers import takes_batch_statistics
+from tasks.models.placement import build_placed
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import Position, newest_position
@@ -28,6 +29,7 @@ from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
 from tasks.train.team import Team
 from tasks.workers.child import progress
+from tasks.workers.cluster import led_workers
 from tasks.workers.devices import compute_capabilities, open_strategy
 
 logger = logging.getLogger("millstream")
@@ -38,6 +40,9 @@ class Setup:
     """The parts of one training; durations are resolved to steps."""
 
     strategy: tf.distribute.Strategy
+    """Of what this process runs itself."""
+    coordinator: tf.distribute.coordinator.ClusterCoordinator | None
+    """Of the workers of a parameter server, if there is one."""
     team: Team
     sum: Sum
     feed: Feed
@@ -56,6 +61,13 @@ class Setup:
     """In mixed_float16 only."""
     statistics_rows: int | None
     """As in a Position."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that take batches, of all workers."""
+        if self.coordinator is not None:
+            return led_workers()
+        return self.team.devices(self.strategy.extended.worker_devices)
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -78,7 +90,12 @@ def set_up(run: Run, shards: Shards) -> Setup:
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
     config, manifest = run.config, shards.manifest()
-    strategy = open_strategy(config.distribute)
+    strategy = placing = open_strategy(config.distribute)
+    coordinator = None
+    if isinstance(placing, tf.distribute.ParameterServerStrategy):
+        _check_asynchronous(config.train)
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(placing)
+        strategy = tf.distribute.get_strategy()
     team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
     precision = _precision(run, strategy)
     set_precision_and_seeds(config.train, precision)
@@ -103,8 +120,11 @@ def set_up(run: Run, shards: Shards) -> Setup:
 
     total_steps = steps(config.train.total)
     preprocess = Preprocess(manifest, config.feed)
-    with strategy.scope():
-        model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+    with placing.scope():
+        model = build_placed(
+            config.distribute,
+            lambda: build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values),
+        )
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
@@ -121,8 +141,10 @@ def set_up(run: Run, shards: Shards) -> Setup:
         num_workers=team.num_workers,
         worker=team.worker,
     )
+    progress("note", line=feed.plan.line())
     return Setup(
         strategy=strategy,
+        coordinator=coordinator,
         team=team,
         sum=make_sum(config.distribute),
         feed=feed,
@@ -191,3 +213,22 @@ def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
     where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
     progress("note", line=f"train.precision: auto is {precision} on {where}")
     return precision
+
+
+def _check_asynchronous(config: TrainConfig) -> None:
+    """Raises ConfigError if a training promises what no parameter server can keep."""
+    found = {
+        "train.deterministic=true": (config.deterministic, "train.deterministic=false: no two trainings end alike"),
+        "train.ema": (config.ema is not None, "another distribute.kind, or no averages: they would be of no one step"),
+        "train.precision": (
+            config.precision in ("mixed_float16", "auto"),
+            "float32 or mixed_bfloat16: a loss scale would be changed by several workers at once",
+        ),
+        "train.on_nonfinite=rollback": (
+            config.on_nonfinite == "rollback",
+            "train.on_nonfinite=stop: a step cannot be taken back alone",
+        ),
+    }
+    for setting, (is_set, instead) in found.items():
+        if is_set:
+            raise ConfigError(f"{setting}: does not go with distribute.kind=parameter_server; take {instead}")

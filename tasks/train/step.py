@@ -31,15 +31,16 @@ class StepOutcomes(NamedTuple):
     """float64, the whole step."""
 
 
-def make_run_steps(
-    setup: Setup, config: TrainConfig, *, clock: Clock
-) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
+RunSteps = Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]
+
+
+def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSteps:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
 
     `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
     depend on how a training is cut into calls.
     """
-    strategy, step = setup.strategy, _make_step(setup, config)
+    strategy, step = setup.strategy, make_step(setup, config)
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
@@ -61,7 +62,7 @@ def make_run_steps(
     return run_steps
 
 
-def _make_step(
+def make_step(
     setup: Setup, config: TrainConfig
 ) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, healthy after it, applied."""
