@@ -37,7 +37,7 @@ def build_placed(distribute: Distribute, build: Callable[[], keras.Model]) -> ke
     """
     if not isinstance(distribute, ModelParallel):
         return build()
-    groups = device_groups(distribute, num_gpus=len(tf.config.list_physical_devices("GPU")))
+    groups = device_groups(distribute)
 
     def devices_of(name: str) -> _Devices | None:
         number = next((number for pattern, number in distribute.place.items() if re.search(pattern, name)), None)

@@ -66,7 +66,7 @@ def open_strategy(distribute: Distribute) -> "tf.distribute.Strategy":
         case Mirrored():
             return _open_mirrored(distribute, num_gpus=len(gpus))
         case ModelParallel():
-            groups = device_groups(distribute, num_gpus=len(gpus))
+            groups = device_groups(distribute)
             _make_cpu_devices(0 if gpus else sum(map(len, groups)))
             # A variable's copies may lie on other devices than the replicas', which no collective knows of.
             return tf.distribute.MirroredStrategy(
@@ -74,8 +74,15 @@ def open_strategy(distribute: Distribute) -> "tf.distribute.Strategy":
             )
 
 
-def device_groups(distribute: ModelParallel, *, num_gpus: int) -> list[list[str]]:
+def device_groups(distribute: ModelParallel) -> list[list[str]]:
     """Returns the devices of each replica by TensorFlow's full names; raises ConfigError if there are too few GPUs."""
+    import tensorflow as tf
+
+    return plan_groups(distribute, num_gpus=len(tf.config.list_physical_devices("GPU")))
+
+
+def plan_groups(distribute: ModelParallel, *, num_gpus: int) -> list[list[str]]:
+    """Returns what `device_groups` returns on a host with so many GPUs; 0: on logical devices of its CPU."""
     num_groups = distribute.num_groups if isinstance(distribute, Hybrid) else 1
     count = num_groups * distribute.num_devices
     if num_gpus and count > num_gpus:
