@@ -21,7 +21,7 @@ class Frames(NamedTuple):
     """Some TFRecord frames, one after another."""
 
     data: bytes | memoryview
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.int32]
     """Bytes of each frame, [num_frames]."""
 
 
@@ -49,7 +49,7 @@ def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, F
     kinds = _payload_bytes(arrays, features)
     if (kinds == kinds[0]).all():
         frames = _fill(tuple(kinds[0].tolist()), arrays, features)
-        return Frames(frames.data.cast("B"), np.full(len(frames), frames.shape[1]))
+        return Frames(frames.data.cast("B"), np.full(len(frames), frames.shape[1], np.int32))
     alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for place, kind in enumerate(map(tuple, kinds.tolist())):
         alike[kind].append(place)
@@ -58,7 +58,7 @@ def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, F
         some = {name: array[places] for name, array in arrays.items()}
         chunk.update(zip(places, _fill(kind, some, features), strict=True))
     ordered = [chunk[place].data for place in range(len(chunk))]
-    return Frames(b"".join(ordered), np.fromiter(map(len, ordered), np.int64))
+    return Frames(b"".join(ordered), np.fromiter(map(len, ordered), np.int32))
 
 
 def _payload_bytes(arrays: Mapping[str, NDArray[np.generic]], features: Mapping[str, Feature]) -> NDArray[np.int64]:
@@ -113,7 +113,7 @@ def _frames_of_any_size(columns: Mapping[str, Column], features: Mapping[str, Fe
     entries = [_entries(name, columns[name], features[name]) for name in sorted(features)]
     bodies = [b"".join(parts) for parts in zip(*entries, strict=True)]
     records = [example_head(len(body)) + body for body in bodies]
-    sizes = HEAD_BYTES + np.fromiter(map(len, records), np.int64) + TAIL_BYTES
+    sizes = HEAD_BYTES + np.fromiter(map(len, records), np.int32) + TAIL_BYTES
     return Frames(b"".join(frame_all(records)), sizes)
 
 
@@ -129,7 +129,8 @@ def _entries(name: str, column: Column, feature: Feature) -> list[bytes]:
     else:
         size, flat = _fixed_bytes(feature), _payloads(np.asarray(column), feature).tobytes()
         payloads = [flat[row * size : (row + 1) * size] for row in range(len(column))]
-    return [entry_head(name, feature.storage, len(payload)) + payload for payload in payloads]
+    heads = {size: entry_head(name, feature.storage, size) for size in set(map(len, payloads))}
+    return [heads[len(payload)] + payload for payload in payloads]
 
 
 def _payloads(values: NDArray[np.generic], feature: Feature) -> NDArray[np.uint8]:

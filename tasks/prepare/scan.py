@@ -2,6 +2,7 @@
 
 import json
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from tasks.prepare.batches import encode_frames
 from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, Feature
 from tasks.prepare.source import ID, ID_FEATURE, LABEL, LABEL_FEATURE, Batch, Source, SourceSchema
-from tasks.prepare.spool import Spool, SpoolWriter
+from tasks.prepare.spool import Places, Spool, SpoolWriter
 from tasks.prepare.statistics import Scalars, ScalarsWriter, scalars_of
 from tasks.prepare.tally import Tally
 from tasks.prepare.threads import in_order
@@ -52,7 +53,7 @@ class Scan:
         names, split_by = None, self.split_by
         if isinstance(split_by, list):
             names, split_by = np.unique(np.array(split_by, object), return_inverse=True)
-        arrays = {"labels": self.labels, "hashes": self.hashes, "places": self.spool.places}
+        arrays = {"labels": self.labels, "hashes": self.hashes, **self.spool.places._asdict()}
         np.savez(self.folder / ARRAYS, allow_pickle=False, **arrays, **({} if split_by is None else {"by": split_by}))
         kept = _Kept(
             boot=_boot_id(),
@@ -85,7 +86,7 @@ def scan(
     """
     features = stored_features(source.schema)
     tally, spool = Tally(), SpoolWriter(folder / FRAMES)
-    places: list[NDArray[np.int64]] = []
+    starts, sizes = array("q"), array("i")  # which grow in place: lists of arrays would be there twice when joined
     with ExitStack() as stack:
         stack.enter_context(spool)
         keys = stack.enter_context(pyarrow.parquet.ParquetWriter(folder / KEYS, _KEYS_SCHEMA, compression="zstd"))
@@ -98,7 +99,9 @@ def scan(
             quarantine.writelines(json.dumps(bad.model_dump(), ensure_ascii=False) + "\n" for bad in batch.bad)
             if not len(batch.rows):
                 continue
-            places += encoded.places
+            for places in encoded.places:
+                starts.frombytes(places.starts.data.cast("B"))
+                sizes.frombytes(places.sizes.data.cast("B"))
             scalars.write(encoded.scalars)
             keys.write_batch(pa.record_batch({"id": batch.rows, "key": list(batch.keys)}, schema=_KEYS_SCHEMA))
     tally.check(max_bad_fraction)
@@ -106,7 +109,7 @@ def scan(
         folder=folder,
         schema=source.schema,
         notes=source.notes,
-        spool=Spool(folder / FRAMES, np.concatenate(places)),
+        spool=Spool(folder / FRAMES, Places(np.frombuffer(starts, np.int64), np.frombuffer(sizes, np.int32))),
         labels=tally.labels,
         hashes=tally.hashes,
         split_by=tally.split_by,
@@ -133,7 +136,7 @@ def kept_scan(folder: Path) -> Scan | None:
             folder=folder,
             schema=SourceSchema(kept.features, kept.inputs, kept.label_map),
             notes=kept.notes,
-            spool=Spool(folder / FRAMES, arrays["places"]),
+            spool=Spool(folder / FRAMES, Places(arrays["starts"], arrays["sizes"])),
             labels=arrays["labels"],
             hashes=arrays["hashes"],
             split_by=by if kept.split_names is None else [kept.split_names[code] for code in by.tolist()],
@@ -177,7 +180,7 @@ class _Encoded(NamedTuple):
     batch: Batch
     hashes: NDArray[np.uint64]
     """Of the keys."""
-    places: list[NDArray[np.int64]]
+    places: list[Places]
     """Of the frames in the spool."""
     scalars: Scalars
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,15 @@ from numpy.typing import NDArray
 from tasks.prepare.batches import CHUNK_BYTES, Frames
 
 MAPPED_BYTES = 2**28  # of a larger spool nothing is mapped: what is read so counts as memory of this process
+
+
+class Places(NamedTuple):
+    """Where frames lie in a spool, in any order."""
+
+    starts: NDArray[np.int64]
+    """[num_frames], offsets in bytes."""
+    sizes: NDArray[np.int32]
+    """[num_frames], in bytes."""
 
 
 class SpoolWriter:
@@ -32,12 +41,12 @@ class SpoolWriter:
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
-    def append(self, frames: Frames) -> NDArray[np.int64]:
-        """Adds frames and returns where each begins and its size, [num_frames, 2]."""
+    def append(self, frames: Frames) -> Places:
+        """Adds frames and returns where they are."""
         with self._turn:
             self._file.write(frames.data)
             start, self._end = self._end, self._end + len(frames.data)
-        return np.stack([start + np.cumsum(frames.sizes) - frames.sizes, frames.sizes], axis=1)
+        return Places(start + np.cumsum(frames.sizes) - frames.sizes, frames.sizes)
 
 
 @dataclass(frozen=True)
@@ -45,21 +54,15 @@ class Spool:
     """Frames in a file, to be read in any order."""
 
     path: Path
-    places: NDArray[np.int64]
-    """Where each frame begins in the file and its size, [num_examples, 2] in bytes."""
+    places: Places
 
     def __len__(self) -> int:
         """Returns the number of frames."""
-        return len(self.places)
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """The size of each frame in bytes, [num_examples]."""
-        return self.places[:, 1]
+        return len(self.places.starts)
 
     def frames(self, rows: NDArray[np.int64]) -> Iterator[Frames]:
         """Yields the frames of these rows, in this order, about CHUNK_BYTES at a time; use each before the next."""
-        sizes = self.sizes[rows]
+        starts, sizes = self.places.starts[rows], self.places.sizes[rows]
         chunk = np.cumsum(sizes) // CHUNK_BYTES
         cuts = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(rows)]
         buffer = memoryview(bytearray(max(int(sizes[first:last].sum()) for first, last in pairwise(cuts))))
@@ -67,7 +70,7 @@ class Spool:
         with open(self.path, "rb", buffering=0) as file:
             for first, last in pairwise(cuts):
                 filled = 0
-                for start, size in self.places[rows[first:last]].tolist():
+                for start, size in zip(starts[first:last].tolist(), sizes[first:last].tolist(), strict=True):
                     target = buffer[filled : filled + size]
                     if mapped is not None:
                         target[:] = mapped[start : start + size]
@@ -80,7 +83,7 @@ class Spool:
     @cached_property
     def _mapped(self) -> memoryview | None:
         """All of a small file, mapped once: a read of each frame would cost a call of the kernel."""
-        if self.sizes.sum() > MAPPED_BYTES:
+        if self.places.sizes.sum() > MAPPED_BYTES:
             return None
         with open(self.path, "rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -14,7 +14,7 @@ from tasks.prepare.writer import Compression, write_shard
 
 RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
 CHUNKS = [
-    Frames(b"".join(map(frame, records)), np.array([len(frame(record)) for record in records], np.int64))
+    Frames(b"".join(map(frame, records)), np.array([len(frame(record)) for record in records], np.int32))
     for records in (RECORDS[:100], [], RECORDS[100:])
 ]
 
