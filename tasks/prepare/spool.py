@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.prepare.batches import CHUNK_BYTES, Frames
 
-MAPPED_BYTES = 2**28  # of a larger spool nothing is mapped: what is read so counts as memory of this process
+MAPPED_BYTES = 160 * 2**20  # of a larger spool nothing is mapped: what is read so counts as memory of this process
 
 
 class Places(NamedTuple):
