@@ -73,4 +73,21 @@ def feed(
     display.bench(report, json=json)
 
 
-COMMANDS = (shards, feed)
+def step(*, rounds: PositiveInt = 5, json: Json = False) -> None:
+    """A training step: ours, Keras's fit, a loop written by hand, a tf.function a step; and what a checkpoint costs.
+
+    On one and two logical devices of the CPU, an MLP of nearly nothing but overhead and a CNN of nearly none.
+
+    Example: millstream bench step --rounds 3
+
+    Parameters
+    ----------
+    rounds
+        Turns of each side; one more, first, is not counted.
+    """
+    from tasks.bench.step import bench_step
+
+    display.bench(bench_step(rounds=rounds), json=json)
+
+
+COMMANDS = (shards, feed, step)

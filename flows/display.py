@@ -235,11 +235,15 @@ def bench(report: BenchReport, *, json: bool) -> None:
     console = _console()
     console.width = 1000  # the table takes what it needs
     console.print(table)
-    _print_pairs({f"ratio {name}": f"{ratio:.2f} in CPU-seconds" for name, ratio in report.ratios.items()})
+    _print_pairs({f"ratio {name}": f"{ratio:.2f}{_unit(name)}" for name, ratio in report.ratios.items()})
     if isinstance(report, FeedReport):
         for sentence in report.advice:
             text(f"{sentence}\n")
     note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
+
+
+def _unit(ratio: str) -> str:
+    return "" if ratio.endswith("examples_per_second") else " in CPU-seconds"
 
 
 def removals(planned: Sequence["Removal"], *, json: bool) -> None:

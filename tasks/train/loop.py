@@ -15,6 +15,7 @@ from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
+from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
@@ -59,7 +60,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
-            next(batches)
+            next_batch(setup.strategy, batches)
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
@@ -110,7 +111,7 @@ def _is_done(setup: Setup, position: Position) -> bool:
 
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
-    return iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(step)))
+    return batches_of(setup.strategy, setup.feed.training(step))
 
 
 def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: Timing) -> StepOutcomes:

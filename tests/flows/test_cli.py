@@ -44,6 +44,7 @@ def test_every_command_has_help_with_an_example(millstream):
         "doctor",
         "bench shards",
         "bench feed",
+        "bench step",
         "config show",
         "config schema",
         "config validate",
