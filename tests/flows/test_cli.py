@@ -45,6 +45,7 @@ def test_every_command_has_help_with_an_example(millstream):
         "bench shards",
         "bench feed",
         "bench step",
+        "bench parity",
         "config show",
         "config schema",
         "config validate",
