@@ -353,8 +353,10 @@ def _run_stage(
     from tasks.download.download import download
     from tasks.models.build import code_digest
     from tasks.prepare.prepare import find_shards
+    from tasks.workers.cluster import refuse_stray_cluster
     from tasks.workers.locks import held_devices
 
+    refuse_stray_cluster()
     workspace = workspace_of()
     shards = find_shards(config.name, config.data, download(config.data, workspace), workspace)
     with (

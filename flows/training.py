@@ -9,11 +9,9 @@ from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
-    Distribute,
     EvaluateConfig,
     ExportConfig,
     FeedConfig,
-    Mirrored,
     ModelConfig,
     PromoteConfig,
     TrackingConfig,
@@ -22,6 +20,7 @@ from tasks.config import (
     check_images,
     check_texts,
 )
+from tasks.distribution import Distribute, Mirrored
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
 from tasks.evaluate.task import evaluate
@@ -39,6 +38,7 @@ from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
 from tasks.train.task import train
 from tasks.workers import launch
+from tasks.workers.cluster import refuse_stray_cluster
 from tasks.workers.locks import held_devices
 
 
@@ -61,6 +61,7 @@ def pipeline(
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     check_images(config)
     check_texts(config)
+    refuse_stray_cluster()
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(

@@ -10,12 +10,13 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.augmentation import Augmentation
 from tasks.deployment import DeployConfig
+from tasks.distribution import Distribute, Mirrored
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.schema import explain
-from tasks.section import Section, kind_if_none
+from tasks.section import Section
 from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
@@ -195,34 +196,6 @@ class TrainConfig(Section):
     profile_steps: int = Field(0, ge=0)
     """Steps, after the first call, that TensorFlow's profiler records once a run for xprof; no epoch's end lies in
     between. They are left out of the run's throughput, which they would slow."""
-
-
-class Devices(Section):
-    """What holds of the devices of a run, however many there are."""
-
-    when_busy: Literal["wait", "refuse"] = "wait"
-    """What to do while another run of this host holds one of the devices."""
-    hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
-    slow_phase_factor: float = Field(4, ge=1)
-    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
-
-
-class OneDevice(Devices):
-    """One replica: the first GPU, or the CPU."""
-
-    kind: Literal["one_device"] = "one_device"
-
-
-class Mirrored(Devices):
-    """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
-
-    kind: Literal["mirrored"] = "mirrored"
-    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
-
-
-Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]
 
 
 class EvaluateConfig(Section):

@@ -41,7 +41,8 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         ),
         (
             {"distribute": {"kind": "mirored"}},
-            "distribute.kind='mirored': must be one of one_device, mirrored; did you mean mirrored?",
+            "distribute.kind='mirored': must be one of one_device, mirrored, multi_worker_mirrored; did you mean "
+            "mirrored?",
         ),
         (
             {"data": {"source": {"path": "x.csv"}}},

@@ -25,6 +25,7 @@ ORDER = (
         "augmentation",
         "config",
         "deployment",
+        "distribution",
         "duration",
         "errors",
         "events",

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tasks.config import OneDevice
+from tasks.distribution import OneDevice
 from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, SignatureInput
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess

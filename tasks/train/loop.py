@@ -25,7 +25,7 @@ from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
-from tasks.workers.child import progress, stop_if_requested, stop_requested
+from tasks.workers.child import progress, stop_if, stop_requested
 
 CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 logger = logging.getLogger("millstream")
@@ -55,8 +55,9 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     batches = _batches_from(setup, position.step)
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
     if position.step == 0 and config.on_nonfinite == "rollback":
-        checkpoint.save(run.checkpoints, setup.variables, position)
-    stop_if_requested()  # nothing is done yet, and to compile may take longer than whoever asked will wait
+        _save(run, setup, position)
+    # Nothing is done yet, and to compile may take longer than whoever asked will wait.
+    stop_if(setup.team.any(stop_requested()))
     phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
@@ -73,7 +74,9 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
                 batches = _batches_from(setup, position.step)
                 continue
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-        if not (stop_requested() or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
+        # Each asks at the same place, or one would wait for the others in the next step for ever.
+        asked_to_stop = setup.team.any(stop_requested())
+        if not (asked_to_stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
             continue
         if not weights_are_finite(setup):
             position = roll_back(run, setup, position, step=position.step - 1, what="a weight or statistic after it")
@@ -82,17 +85,32 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         if _epoch_is_open(setup, position):
             with contextlib.suppress(Stopped):  # the next process validates
                 position = _close_epoch(run, setup, position, timing)
-        progress("checkpoint", step=position.step)
-        checkpoint.save(run.checkpoints, setup.variables, position)
-        # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
-        if not _epoch_is_open(setup, position):
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
-        if stop_requested() and not _is_done(setup, position):
+        _save(run, setup, position)
+        if asked_to_stop and not _is_done(setup, position):
             raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"
             )
+    if not setup.team.is_chief:
+        return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _save(run: Run, setup: Setup, position: Position) -> None:
+    """Writes the checkpoint of this position, and deletes those that are not kept; the chief does, for all workers."""
+    progress("checkpoint", step=position.step)
+    if not setup.team.is_chief:
+        return
+    checkpoint.save(run.checkpoints, setup.variables, position)
+    # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+    if not _epoch_is_open(setup, position):
+        checkpoint.prune(run.checkpoints, keep=run.config.train.keep_checkpoints, step=position.step)
+
+
+def _record(run: Run, setup: Setup, metrics: dict[str, float], *, step: int) -> None:
+    """Adds to the run's metrics; the chief does, for all workers."""
+    if setup.team.is_chief:
+        events.append(run.events, metrics, step=step)
 
 
 def _ends_epoch(setup: Setup, step: int) -> bool:
@@ -117,10 +135,12 @@ def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
 def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: Timing) -> StepOutcomes:
     """Returns the outcomes of a call, which is timed, or of the steps to be profiled, which are not."""
     config = run.config.train
-    if config.profile_steps and timing.has_begun and not run.profile.exists():
+    if config.profile_steps and setup.team.of_chief(int(timing.has_begun and not run.profile.exists())):
+        directory = run.profile if setup.team.is_chief else None
         num_steps = _num_steps(setup, position, config.profile_steps)
-        return profile_steps(take, run.profile, first=position.step, num_steps=num_steps)
-    num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+        return profile_steps(take, directory, first=position.step, num_steps=num_steps)
+    longest = setup.team.of_chief(min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+    num_steps = _num_steps(setup, position, longest)
     outcomes = take(tf.constant(num_steps, tf.int32))
     timing.add(outcomes)
     return outcomes
@@ -158,7 +178,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     # First, because a process that goes on with the validation has no steps of its own to time.
     perf = {f"perf/{name}": value for name, value in timing.figures().items()}
     if perf:
-        events.append(run.events, perf, step=position.step)
+        _record(run, setup, perf, step=position.step)
     progress("validate", step=position.step)
     figures = setup.validate().figures()
     metrics = {
@@ -170,7 +190,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     }
     if setup.loss_scale is not None:
         metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
-    events.append(run.events, metrics, step=position.step)
+    _record(run, setup, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
     odd = [name for name, value in metrics.items() if not math.isfinite(value)]

@@ -24,7 +24,9 @@ from tasks.train.loss import Loss, build_loss
 from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
+from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
+from tasks.train.team import Team
 from tasks.workers.child import progress
 from tasks.workers.devices import compute_capabilities, open_strategy
 
@@ -36,6 +38,8 @@ class Setup:
     """The parts of one training; durations are resolved to steps."""
 
     strategy: tf.distribute.Strategy
+    team: Team
+    sum: Sum
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
@@ -75,7 +79,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
     """
     config, manifest = run.config, shards.manifest()
     strategy = open_strategy(config.distribute)
-    num_replicas = strategy.num_replicas_in_sync
+    team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
     precision = _precision(run, strategy)
     set_precision_and_seeds(config.train, precision)
     feed = Feed(
@@ -85,6 +89,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
         config.feed,
         seed=config.train.seed,
         num_replicas=num_replicas,
+        num_workers=team.num_workers,
+        worker=team.worker,
         microbatch=config.train.microbatch,
     )
 
@@ -112,15 +118,19 @@ def set_up(run: Run, shards: Shards) -> Setup:
         config.feed,
         batch_size=config.evaluate.batch_size,
         num_replicas=num_replicas,
+        num_workers=team.num_workers,
+        worker=team.worker,
     )
     return Setup(
         strategy=strategy,
+        team=team,
+        sum=make_sum(config.distribute),
         feed=feed,
         model=model,
         optimizer=optimizer,
         ema=ema,
         loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
-        validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
+        validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id, team=team),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
         total_steps=total_steps,

@@ -89,7 +89,7 @@ def _make_step(
             found = contribution(rows, num_microbatches)
             terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
         # The figures ride along with the gradients: one reduction a step.
-        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
+        sums, (loss, num_correct) = setup.sum(terms[:-2], terms[-2:])
         return sums, loss, num_correct, before
 
     def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:

@@ -5,8 +5,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasks.config import Mirrored, OneDevice
+from tasks.distribution import Distribute, Mirrored, MultiWorkerMirrored, OneDevice
 from tasks.errors import ConfigError
+from tasks.workers.child import answer_sigterm
+from tasks.workers.cluster import place_in_cluster
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -25,11 +27,12 @@ _CUDA_LIBRARIES = (
 )
 
 
-def open_strategy(distribute: OneDevice | Mirrored) -> "tf.distribute.Strategy":
+def open_strategy(distribute: Distribute) -> "tf.distribute.Strategy":
     """Returns the strategy, after TensorFlow's devices were configured for it; once in a process, before any op.
 
-    GPUs take memory as they need it. Without a GPU every replica is a logical device of the one CPU.
-    Raises ConfigError if more replicas are asked for than there are GPUs.
+    GPUs take memory as they need it. Without a GPU every replica is a logical device of the one CPU. What is meant for
+    several workers runs on the devices of this one if it is alone, as it is in an evaluation.
+    Raises ConfigError if more replicas are asked for than there are GPUs, or an all-reduce that they cannot do.
     """
     import tensorflow as tf
 
@@ -38,15 +41,53 @@ def open_strategy(distribute: OneDevice | Mirrored) -> "tf.distribute.Strategy":
         tf.config.experimental.set_memory_growth(gpu, True)
     if isinstance(distribute, OneDevice):
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+    if distribute.all_reduce == "nccl" and not gpus:
+        raise ConfigError("distribute.all_reduce=nccl: needs GPUs, and TensorFlow sees none here; use auto")
+    if isinstance(distribute, MultiWorkerMirrored):
+        if place_in_cluster()[1] > 1:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(
+                communication_options=communication_options(distribute)
+            )
+            # Else each step first asks all workers whether they have a batch, and the batch has no static shape: a
+            # feed gives every worker as many.
+            strategy.extended.experimental_enable_get_next_as_optional = False
+            answer_sigterm()  # which the strategy's coordination service does not hand on
+            return strategy
+        distribute = Mirrored(num_replicas="auto" if gpus else 1)
     count = num_replicas(distribute.num_replicas, num_gpus=len(gpus))
-    if gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(count)])
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    kind = "GPU" if gpus else "CPU"
+    if not gpus:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     return tf.distribute.MirroredStrategy(
-        [f"CPU:{index}" for index in range(count)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),  # the default packs gradients for links a CPU has not
+        [f"{kind}:{index}" for index in range(count)], cross_device_ops=_cross_device_ops(distribute, kind)
     )
+
+
+def communication_options(
+    distribute: Mirrored | MultiWorkerMirrored,
+) -> "tf.distribute.experimental.CommunicationOptions":
+    """Returns how TensorFlow's collectives sum gradients; the all-reduces hierarchical and one_device use none."""
+    import tensorflow as tf
+
+    implementations = tf.distribute.experimental.CommunicationImplementation
+    return tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=distribute.pack_size.size_bytes if distribute.pack_size else 0,
+        implementation={"nccl": implementations.NCCL, "ring": implementations.RING}.get(
+            distribute.all_reduce, implementations.AUTO
+        ),
+    )
+
+
+def _cross_device_ops(distribute: Mirrored, kind: str) -> "tf.distribute.CrossDeviceOps | None":
+    """Returns what sums over the devices of one worker; None: TensorFlow's collectives."""
+    import tensorflow as tf
+
+    if distribute.all_reduce == "hierarchical":
+        return tf.distribute.HierarchicalCopyAllReduce()
+    # On CPUs the collectives would pack gradients for links that there are not.
+    to_one = distribute.all_reduce == "one_device" or (kind == "CPU" and distribute.all_reduce == "auto")
+    return tf.distribute.ReductionToOneDevice() if to_one else None
 
 
 def num_replicas(requested: int | Literal["auto"], *, num_gpus: int) -> int:

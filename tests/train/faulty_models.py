@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tasks.models.layers import SyncBatchNorm
 from tasks.train import loop, step
+from tasks.workers.cluster import place_in_cluster
 
 
 def fill_disk(fired):
@@ -40,6 +41,7 @@ def limit_files(_):
 FAULTS = {
     "SIGSEGV": lambda _: ctypes.string_at(0),
     "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGTERM": lambda _: os.kill(os.getpid(), signal.SIGTERM),
     "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),
@@ -50,8 +52,8 @@ FAULTS = {
 }
 
 
-def faulty(inputs, num_classes, fault, steps, fired):
-    """The dense model; the workers suffer `fault` once for each of `steps`, in their order, when that step is done.
+def faulty(inputs, num_classes, *, fault, steps, fired, worker=0):
+    """The dense model; a worker suffers `fault` once for each of `steps`, in their order, when that step is done.
 
     Each time a line is added to the file `fired`.
     """
@@ -59,7 +61,8 @@ def faulty(inputs, num_classes, fault, steps, fired):
 
     def progress(phase, **fields):
         report(phase, **fields)
-        if phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
+        mine = place_in_cluster()[0] == worker
+        if mine and phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
             with open(fired, "a") as file:
                 file.write(f"{fault} at step {fields['step']}\n")
             FAULTS[fault](fired)

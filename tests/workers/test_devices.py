@@ -28,7 +28,7 @@ def test_the_replicas_of_a_strategy_add_up(
         "worker_functions:sum_over_replicas",
         {"distribute": distribute},
         log=tmp_path / "log",
-        environment={"CUDA_VISIBLE_DEVICES": "-1"},  # the same claim on a machine with GPUs
+        environments=[{"CUDA_VISIBLE_DEVICES": "-1"}],  # the same claim on a machine with GPUs
         import_path=[str(Path(__file__).parent)],
     )
     assert found == {
@@ -59,7 +59,7 @@ def test_devices_are_described_without_a_gpu(workers: ModuleType, tmp_path: Path
         "tasks.workers.devices:describe_devices",
         {},
         log=tmp_path / "log",
-        environment={"CUDA_VISIBLE_DEVICES": "-1"},
+        environments=[{"CUDA_VISIBLE_DEVICES": "-1"}],
     )
     assert found["tensorflow"] == version("tensorflow")
     assert found["keras"] == version("keras")
