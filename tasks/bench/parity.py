@@ -9,6 +9,7 @@ from typing import Any
 from tasks.bench.parity_report import ParityReport, Parting
 from tasks.bench.runner import OURS, examine_host
 from tasks.config import Config, build_config
+from tasks.distribution import Mirrored
 from tasks.download.download import download
 from tasks.errors import WorkerError, WorkerLost
 from tasks.prepare.manifest import Shards
@@ -98,7 +99,7 @@ def _partings(
 def _config_on(config: Config, num_replicas: int, precision: str) -> Config:
     """Returns the config on other devices and in another precision."""
     tree = config.model_dump(mode="json")
-    devices = {key: tree["distribute"][key] for key in ("when_busy", "hang_timeout_seconds", "slow_phase_factor")}
-    tree["distribute"] = {"kind": "mirrored", "num_replicas": num_replicas, **devices}
+    mirrored = {key: value for key, value in tree["distribute"].items() if key in Mirrored.model_fields}
+    tree["distribute"] = {**mirrored, "kind": "mirrored", "num_replicas": num_replicas}
     tree["train"]["precision"] = precision
     return build_config(tree)

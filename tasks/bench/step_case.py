@@ -8,7 +8,7 @@ import numpy as np
 from tasks.bench.arrays import NUM_CLASSES, Images, write_images, write_shards
 from tasks.config import Config, DataConfig, build_config
 from tasks.files import Record
-from tasks.prepare.manifest import MANIFEST, ShardManifest
+from tasks.prepare.manifest import MANIFEST, ShardManifest, Shards
 
 CHECKPOINT = "checkpoint"  # the side that takes no steps
 BATCH_SIZE = 64
@@ -43,6 +43,10 @@ class StepCase(Record):
     def manifest(self) -> ShardManifest:
         """Returns the manifest of the shards."""
         return ShardManifest.read(self.shards / MANIFEST)
+
+    def as_shards(self) -> Shards:
+        """Returns the shards as a training takes them."""
+        return Shards(directory=self.shards, data_digest="", num_shards=1, num_examples={}, num_bad=0, reused=True)
 
 
 def step_cases(directory: Path, model: str, num_replicas: int) -> tuple[Path, Path]:

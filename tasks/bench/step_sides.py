@@ -16,7 +16,6 @@ from tasks.bench.step_case import CHECKPOINT, StepCase
 from tasks.feed.feed import Feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
-from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train import checkpoint
 from tasks.train.batches import batches_of
@@ -75,8 +74,7 @@ def _setup_of(folder: Path, *, deterministic: bool = True) -> Setup:
     case = StepCase.read(next(folder.glob("*.json")))
     train = case.config.train.model_copy(update={"deterministic": deterministic})
     run = Run(folder / "run", case.config.model_copy(update={"train": train}))
-    shards = Shards(directory=case.shards, data_digest="", num_shards=1, num_examples={}, num_bad=0, reused=True)
-    return set_up(run, shards)
+    return set_up(run, case.as_shards())
 
 
 def _checkpoint(folder: Path) -> Turn:

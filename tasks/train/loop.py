@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
+from tasks.train.flops import work_of
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
@@ -53,7 +55,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = make_run_steps(setup, config, clock=clock)
     batches = _batches_from(setup, position.step)
-    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
+    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock), work_of(setup))
     if position.step == 0 and config.on_nonfinite == "rollback":
         _save(run, setup, position)
     # Nothing is done yet, and to compile may take longer than whoever asked will wait.
@@ -141,8 +143,10 @@ def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: 
         return profile_steps(take, directory, first=position.step, num_steps=num_steps)
     longest = setup.team.of_chief(min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
     num_steps = _num_steps(setup, position, longest)
+    begun = time.perf_counter()
     outcomes = take(tf.constant(num_steps, tf.int32))
-    timing.add(outcomes)
+    outcomes.seconds.numpy()  # until the steps are done
+    timing.add(outcomes, time.perf_counter() - begun)
     return outcomes
 
 
