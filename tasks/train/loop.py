@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
+from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
 from tasks.train.clock import Clock, in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
+from tasks.train.flops import work_of
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.parameter_server import make_asynchronous_steps
 from tasks.train.profile import Take, profile_steps
@@ -55,7 +58,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
-    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
+    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock), work_of(setup))
     if position.step == 0 and config.on_nonfinite == "rollback":
         _save(run, setup, position)
     # Nothing is done yet, and to compile may take longer than whoever asked will wait.
@@ -63,7 +66,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
-            next(batches)
+            next_batch(setup.strategy, batches)
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
@@ -137,7 +140,7 @@ def _is_done(setup: Setup, position: Position) -> bool:
 
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
-    return iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(step)))
+    return batches_of(setup.strategy, setup.feed.training(step))
 
 
 def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: Timing) -> StepOutcomes:
@@ -149,8 +152,10 @@ def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: 
         return profile_steps(take, directory, first=position.step, num_steps=num_steps)
     longest = setup.team.of_chief(min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
     num_steps = _num_steps(setup, position, longest)
+    begun = time.perf_counter()
     outcomes = take(tf.constant(num_steps, tf.int32))
-    timing.add(outcomes)
+    outcomes.seconds.numpy()  # until the steps are done
+    timing.add(outcomes, time.perf_counter() - begun)
     return outcomes
 
 

@@ -178,6 +178,14 @@ def compute_capabilities(strategy: "tf.distribute.Strategy") -> tuple[tuple[int,
     return tuple(detail.get("compute_capability", (0, 0)) for detail in details)
 
 
+def gpu_names(strategy: "tf.distribute.Strategy") -> tuple[str, ...]:
+    """Returns the models of this process's GPUs that the strategy uses, such as NVIDIA L4; none on a CPU."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")[: strategy.num_replicas_in_sync]
+    return tuple(tf.config.experimental.get_device_details(gpu).get("device_name", "") for gpu in gpus)
+
+
 def describe_devices() -> dict[str, Any]:
     """Returns what TensorFlow finds here, as JSON.
 

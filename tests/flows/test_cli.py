@@ -44,6 +44,8 @@ def test_every_command_has_help_with_an_example(millstream):
         "doctor",
         "bench shards",
         "bench feed",
+        "bench step",
+        "bench parity",
         "config show",
         "config schema",
         "config validate",
