@@ -46,6 +46,7 @@ OPERATIONAL_FIELDS = frozenset(
         "train.max_rollbacks",
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
+        "train.invariance",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -176,6 +177,8 @@ class TrainConfig(Section):
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
+    invariance: Literal["require", "warn"] = "warn"
+    """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
     early_stopping: EarlyStopping | None = None

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-# Stock layers whose result depends on the number of replicas, and what to use in their place.
-REPLICA_DEPENDENT = {
-    "BatchNormalization": "tasks.models.layers.SyncBatchNorm",
-    "Dropout": "tasks.models.layers.StatelessDropout",
-    "SpatialDropout1D": "tasks.models.layers.StatelessDropout",
-    "SpatialDropout2D": "tasks.models.layers.StatelessDropout",
-    "GaussianDropout": "tasks.models.layers.StatelessDropout",
-    "AlphaDropout": "tasks.models.layers.StatelessDropout",
-}
-
 
 def build_model(
     config: ModelConfig,
@@ -33,7 +23,7 @@ def build_model(
     num_classes: int,
     num_values: Mapping[str, int],
 ) -> "keras.Model":
-    """Returns the model of `config.build`, its random layers numbered.
+    """Returns the model of `config.build`, its stock layers made invariant.
 
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
@@ -42,7 +32,7 @@ def build_model(
     """
     import keras
 
-    from tasks.models.layers import number_random_layers
+    from tasks.models.patches import make_invariant
 
     build = _import_build(config)
     tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
@@ -71,17 +61,23 @@ def build_model(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
             f"it must be logits of shape (None, {num_classes}), one for each class"
         )
-    for layer in model._flatten_layers():
-        better = REPLICA_DEPENDENT.get(type(layer).__name__)
-        if better and not getattr(layer, "synchronized", False):
-            logger.warning(
-                "model layer %s (%s): its result depends on the number of replicas; %s does not",
-                layer.name,
-                type(layer).__name__,
-                better,
-            )
-    number_random_layers(model)
+    make_invariant(model)
     return model
+
+
+def check_invariance(model: "keras.Model", invariance: str) -> None:
+    """Names each layer of `model` whose result depends on the number of replicas: as a warning, or, where
+    `invariance` is require, in a ConfigError."""
+    from tasks.models.patches import varying_layers
+
+    found = varying_layers(model)
+    if found and invariance == "require":
+        raise ConfigError(
+            f"train.invariance=require: the result of these layers depends on the number of replicas: "
+            f"{'; '.join(found)}; or take train.invariance=warn"
+        )
+    for line in found:
+        logger.warning("the result depends on the number of replicas for model layer %s", line)
 
 
 def code_digest(config: ModelConfig) -> str:

@@ -21,8 +21,21 @@ class ReplicaRows:
     mask: tf.Tensor
     """[b] bool, False for padding."""
     num_replicas: int
+    num_valid: tf.Tensor | int = 1
+    """[], examples in the global batch."""
+    num_parts: int = 1
+    """Into how many a global batch is cut, over replicas and microbatches: `model.losses` is averaged over them."""
     calls: dict[int, int] = field(default_factory=dict)
     """How often each random layer was called in this step, so that a shared layer never draws a mask twice."""
+
+    def per_example(self, length: int) -> int:
+        """Returns how many of `length` rows each example has, where examples were cut up: 0 if they are no examples'.
+
+        A layer may be given [b * t, c] for [b, t, c], the rows of an example side by side, or a table [t, c] that is
+        the same for all.
+        """
+        num_examples = self.mask.shape[0]
+        return 0 if length % num_examples else length // num_examples
 
 
 _current = threading.local()  # MirroredStrategy traces each replica in a thread of its own
@@ -31,11 +44,12 @@ _current = threading.local()  # MirroredStrategy traces each replica in a thread
 @contextmanager
 def replica_rows(rows: ReplicaRows) -> Iterator[None]:
     """Makes `rows` known to the layers called in the block, in this thread."""
+    before = current_rows()
     _current.rows = rows
     try:
         yield
     finally:
-        _current.rows = None
+        _current.rows = before
 
 
 def current_rows() -> ReplicaRows | None:

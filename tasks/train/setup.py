@@ -13,7 +13,7 @@ from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
-from tasks.models.build import build_model
+from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
@@ -99,6 +99,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
     preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+        check_invariance(model, config.train.invariance)
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )

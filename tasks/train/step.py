@@ -96,7 +96,10 @@ def _make_step(
         """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
         labels, mask = batch[setup.target], batch["mask"]
         step = tf.cast(optimizer.iterations, tf.int64)
-        rows = ReplicaRows(config.seed, step, batch["first_row"], mask, num_replicas)
+        num_parts = num_replicas * num_microbatches
+        rows = ReplicaRows(
+            config.seed, step, batch["first_row"], mask, num_replicas, num_valid=batch["num_valid"], num_parts=num_parts
+        )
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
@@ -110,7 +113,7 @@ def _make_step(
             # the mean over the global batch, however the rows are spread.
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
-                mine += tf.add_n(model.losses) / (num_replicas * num_microbatches)
+                mine += tf.add_n(model.losses) / num_parts
             scaled = mine if loss_scale is None else mine * loss_scale.value()
         correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
         num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
