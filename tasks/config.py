@@ -14,6 +14,7 @@ from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
+from tasks.patterns import Pattern
 from tasks.schema import explain
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
@@ -151,6 +152,9 @@ class ModelConfig(Section):
     """Further arguments of the build function."""
     folder: str | None = None
     """Folder put on the import path; default: the config's own folder."""
+    freeze: tuple[Pattern, ...] = ()
+    """Regular expressions, such as ^conv[12]_: layers in whose path one is found are not trained, and their batch
+    normalisation works by its moving statistics."""
 
 
 class TrainConfig(Section):

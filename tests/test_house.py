@@ -32,6 +32,7 @@ ORDER = (
         "memory",
         "optimization",
         "overrides",
+        "patterns",
         "progress",
         "runs",
         "schema",

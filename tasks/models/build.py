@@ -4,11 +4,12 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
+from tasks.patterns import found_in
 from tasks.source_code import source_code_digest
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def build_model(
 
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
-    Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
+    Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes], or
+    if a pattern of `config.freeze` is found in no layer or leaves nothing to be trained.
     Call it inside the strategy's scope.
     """
     import keras
@@ -61,6 +63,7 @@ def build_model(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
             f"it must be logits of shape (None, {num_classes}), one for each class"
         )
+    _freeze(model, config.freeze)
     make_invariant(model)
     return model
 
@@ -88,6 +91,14 @@ def code_digest(config: ModelConfig) -> str:
     """
     module = config.build.partition(":")[0]
     return source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
+
+
+def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
+    layers = {layer.path: layer for layer in model._flatten_layers(include_self=False) if layer.weights}
+    for path in found_in(patterns, layers, setting="model.freeze"):
+        layers[path].trainable = False
+    if patterns and not model.trainable_variables:
+        raise ConfigError(f"model.freeze={list(patterns)}: leaves nothing of the model to be trained")
 
 
 def _import_build(config: ModelConfig) -> Callable[..., Any]:

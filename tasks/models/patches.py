@@ -6,6 +6,7 @@ and elsewhere a layer is Keras's own. The names of Keras that they rely on are t
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,6 +160,11 @@ def _alpha_dropout(layer: Any, rows: Any, stream: int, inputs: tf.Tensor) -> tf.
     return scale * tf.where(keep, inputs, tf.cast(ALPHA, inputs.dtype)) - scale * ALPHA * rate
 
 
+def _stochastic_depth(layer: Any, rows: Any, stream: int, inputs: tf.Tensor) -> tf.Tensor:
+    shape = tf.concat([tf.shape(inputs)[:1], tf.ones(len(inputs.shape) - 1, tf.int32)], axis=0)
+    return _dropped(rows, stream, inputs, layer.drop_path_rate, shape)
+
+
 def _patch_attention(layer: Any, streams: Iterator[int]) -> None:
     stream = next(streams)
 
@@ -218,6 +224,8 @@ def _patch_activity_regularizer(layer: Any) -> None:
 
 # The base of every recurrent cell that has dropout, which Keras does not export.
 _DROPOUT_CELL: Any = next(base for base in layers.LSTMCell.__mro__ if "_create_dropout_mask" in vars(base))
+# Of ConvNeXt, which does not export it; its draws have no seed of its own.
+_STOCHASTIC_DEPTH: Any = sys.modules[keras.applications.ConvNeXtTiny.__module__].StochasticDepth
 _SPATIAL = (layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D)
 # By class: the method that must be Keras's own, and the patch. A subclass comes before its base.
 _PATCHES: dict[type, tuple[str, Patch]] = {
@@ -226,6 +234,7 @@ _PATCHES: dict[type, tuple[str, Patch]] = {
     layers.GaussianDropout: ("call", _patch_random(_gaussian_dropout, "rate")),
     layers.GaussianNoise: ("call", _patch_random(_gaussian_noise, "stddev")),
     layers.AlphaDropout: ("call", _patch_random(_alpha_dropout, "rate")),
+    _STOCHASTIC_DEPTH: ("call", _patch_random(_stochastic_depth, "drop_path_rate")),
     _DROPOUT_CELL: ("_create_dropout_mask", _patch_cell),
     layers.Attention: ("_apply_scores", _patch_attention),  # AdditiveAttention is one
 }

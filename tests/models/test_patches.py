@@ -1,6 +1,7 @@
 """Stock layers draw and normalise by the global batch within a training step, and are Keras's own outside of one."""
 
 import inspect
+import sys
 from functools import partial
 
 import keras
@@ -12,6 +13,7 @@ from tasks.models.patches import make_invariant, varying_layers
 from tasks.models.rows import ReplicaRows, replica_rows
 
 layers = keras.layers
+StochasticDepth = sys.modules[keras.applications.ConvNeXtTiny.__module__].StochasticDepth
 BATCH = np.random.default_rng(0).normal(2, 1, (8, 6, 6, 4)).astype(np.float32)
 RANDOM = {
     "dropout": lambda: layers.Dropout(0.4),
@@ -20,6 +22,7 @@ RANDOM = {
     "gaussian dropout": lambda: layers.GaussianDropout(0.4),
     "gaussian noise": lambda: layers.GaussianNoise(0.4),
     "alpha dropout": lambda: layers.AlphaDropout(0.4),
+    "stochastic depth": lambda: StochasticDepth(0.4),
 }
 
 
@@ -55,9 +58,9 @@ def test_a_replica_draws_its_rows_of_what_one_would_draw(name):
 @pytest.mark.parametrize("name", RANDOM)
 def test_mean_and_spread_are_those_of_keras(name):
     keras.utils.set_random_seed(1)
-    x = np.ones((400, 6, 6, 4), np.float32)
+    x = np.ones((2000, 6, 6, 4), np.float32)
     layer, stock = patched(RANDOM[name]()), RANDOM[name]()
-    ours, theirs = trained(layer, x, rows(count=400)), stock(x, training=True)
+    ours, theirs = trained(layer, x, rows(count=2000)), stock(x, training=True)
     atol = 0.4 if name == "one mask for all" else 0.06
     np.testing.assert_allclose(np.mean(ours), np.mean(theirs), atol=atol)
     np.testing.assert_allclose(np.std(ours), np.std(theirs), atol=atol)
@@ -189,6 +192,7 @@ def test_the_names_of_keras_that_the_patches_rely_on_are_there():
     assert parameters(layers.BatchNormalization.call) == ["self", "inputs", "training", "mask"]
     for kind in (layers.Dropout, layers.SpatialDropout1D, layers.GaussianDropout, layers.GaussianNoise):
         assert parameters(kind.call) == ["self", "inputs", "training"]
+    assert parameters(StochasticDepth.call) == ["self", "x", "training"]
     assert parameters(layers.AlphaDropout.call) == ["self", "inputs", "training"]
     assert parameters(layers.SpatialDropout3D(0.1)._get_noise_shape) == ["inputs"]
     assert parameters(layers.Attention._apply_scores) == ["self", "scores", "value", "scores_mask", "training"]
@@ -200,5 +204,6 @@ def test_the_names_of_keras_that_the_patches_rely_on_are_there():
     assert layers.LSTMCell(2, implementation=1).dropout_mask_count == 4
     nested = layers.MultiHeadAttention(1, 2, dropout=0.1)
     nested.build((2, 3, 4), (2, 3, 4))
+    assert nested.path == nested.name
     assert any(type(layer) is layers.Dropout for layer in nested._flatten_layers())
     assert len(layers.RandomFlip()._seed_generators) == 1
