@@ -353,9 +353,11 @@ def _run_stage(
     from tasks.download.download import download
     from tasks.models.build import code_digest
     from tasks.prepare.prepare import find_shards
+    from tasks.promote.warm_start import settle_warm_start
     from tasks.workers.locks import held_devices
 
     workspace = workspace_of()
+    config = settle_warm_start(config, workspace)
     shards = find_shards(config.name, config.data, download(config.data, workspace), workspace)
     with (
         open_run(

@@ -34,6 +34,7 @@ from tasks.prepare.prepare import data_digest
 from tasks.prepare.task import prepare
 from tasks.promote.record import RegisteredModel
 from tasks.promote.task import register
+from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import open_run, workspace_of
 from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
@@ -61,6 +62,7 @@ def pipeline(
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     check_images(config)
     check_texts(config)
+    config = settle_warm_start(config, workspace)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(

@@ -20,6 +20,7 @@ from tasks.section import Section, kind_if_none
 from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
+from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
@@ -39,6 +40,9 @@ OPERATIONAL_FIELDS = frozenset(
         "feed.parallel_calls",
         "feed.prefetch_batches",
         "model.folder",
+        # The digest says what is in it.
+        "model.warm_start.file",
+        "model.warm_start.origin",
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "train.max_restarts",
@@ -155,6 +159,8 @@ class ModelConfig(Section):
     freeze: tuple[Pattern, ...] = ()
     """Regular expressions, such as ^conv[12]_: layers in whose path one is found are not trained, and their batch
     normalisation works by its moving statistics."""
+    warm_start: WarmStart = None
+    """The weights that training begins with; default: drawn ones."""
 
 
 class TrainConfig(Section):

@@ -42,6 +42,7 @@ ORDER = (
         "source_code",
         "sources",
         "splits",
+        "starting_weights",
         "strict_yaml",
         "texts",
     },

@@ -17,6 +17,7 @@ from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
+from tasks.starting_weights import FileWeights
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
 from tasks.train.inference import Predictions, Predictor
@@ -25,6 +26,7 @@ from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.schedule import learning_rate
+from tasks.train.warm_start import warm_start
 from tasks.workers.child import progress
 from tasks.workers.devices import compute_capabilities, open_strategy
 
@@ -100,6 +102,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
         check_invariance(model, config.train.invariance)
+        if isinstance(config.model.warm_start, FileWeights) and newest_position(run.checkpoints) is None:
+            progress("note", line=warm_start(model, config.model.warm_start))
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )

@@ -33,10 +33,12 @@ class Trainer:
         args = f"{{fault: {fault}, steps: {list(steps)}, fired: {fired}}}"
         return self.run(*SHORT, "model.build=faulty_models:faulty", f"model.args={args}", *overrides)
 
-    def call(self, function, run, **arguments):
+    def call(self, function, run, *, on_progress=None, **arguments):
         shards = self.digits.shards.model_dump(mode="json")
         arguments = {"workspace": str(self.digits.workspace), "run_id": run.id, "shards": shards, **arguments}
-        return self._workers.call(function, arguments, log=run.logs / "train.log", import_path=[str(HERE)])
+        return self._workers.call(
+            function, arguments, log=run.logs / "train.log", import_path=[str(HERE)], on_progress=on_progress
+        )
 
     def train(self, run):
         return self.call("tasks.train.loop:train", run)
