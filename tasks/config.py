@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.augmentation import Augmentation
+from tasks.combinations import check_combinations
 from tasks.deployment import DeployConfig
 from tasks.duration import Duration
 from tasks.errors import ConfigError
@@ -52,6 +53,7 @@ OPERATIONAL_FIELDS = frozenset(
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
         "train.invariance",
+        "train.recompute",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -187,6 +189,11 @@ class TrainConfig(Section):
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
+    recompute: bool | tuple[Pattern, ...] = False
+    """Whose activations are not kept but computed again in the backward pass, for memory: layers in whose path one of
+    these patterns is found; or true: all, if the model is a chain of parts."""
+    jit_compile: bool = False
+    """Whether XLA compiles the forward and backward pass of a replica; not with batch normalisation on several."""
     invariance: Literal["require", "warn"] = "warn"
     """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
@@ -345,22 +352,8 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
-    _check_service(config)
+    check_combinations(config)
     return _with_absolute_paths(config, folder)
-
-
-def _check_service(config: Config) -> None:
-    """Raises ConfigError if something is asked for that a service cannot keep."""
-    feed, train = config.feed, config.train
-    order = "its workers hand on batches in an order of their own, so that"
-    for is_asked_for, why in (
-        (train.deterministic, f"{order} no run can be repeated to the bit; say so with train.deterministic=false"),
-        (train.on_nonfinite == "rollback", f"{order} a batch cannot be left out; take train.on_nonfinite=stop"),
-        (feed.sampling != "uniform", "its workers draw no examples by class; take feed.sampling=uniform"),
-        (feed.cache not in ("auto", "none"), f"keeps nothing, so feed.cache={feed.cache} is in vain; take auto"),
-    ):
-        if feed.service is not None and is_asked_for:
-            raise ConfigError(f"feed.service={feed.service}: {why}, or leave the service out")
 
 
 def _with_absolute_paths(config: Config, folder: Path | None) -> Config:

@@ -23,6 +23,7 @@ CONFIGS = sorted((ROOT / "conf").glob("*.yaml"))
 ORDER = (
     {
         "augmentation",
+        "combinations",
         "config",
         "deployment",
         "duration",

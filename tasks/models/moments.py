@@ -26,7 +26,9 @@ def update_moments(
     One all-reduce. Moments are taken about the moving mean, so that a single pass loses no precision (shifted data,
     Chan, Golub and LeVeque 1983). `mask` has one axis less than `inputs`; False is left out, as padded rows are.
     """
+    rows = current_rows()
     old = tf.cast(layer.moving_mean, inputs.dtype), tf.cast(layer.moving_variance, inputs.dtype)
+    old, is_first_run = rows.before(old) if rows is not None else (old, True)
     axis %= len(inputs.shape)
     weight = _weight(layer, inputs, axis, mask)
     axes = [other for other in range(len(inputs.shape)) if other != axis]
@@ -40,12 +42,13 @@ def update_moments(
         ],
         axis=0,
     )
-    rows = current_rows()
     if rows is not None and rows.num_replicas > 1:
         sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
     first, second, count = tf.split(sums, [num_channels, num_channels, -1])
     first, second = first / tf.maximum(count, 1), second / tf.maximum(count, 1)
     new = old[0] + first, tf.maximum(second - tf.square(first), 0)
+    if not is_first_run:
+        return new
     for moving, before, now in zip((layer.moving_mean, layer.moving_variance), old, new, strict=True):
         blended = before * layer.momentum + tf.stop_gradient(now) * (1 - layer.momentum)
         # A microbatch beyond the end of a short batch is all padding, and says nothing.

@@ -15,6 +15,7 @@ from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
+from tasks.models.recompute import recompute
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.starting_weights import FileWeights
@@ -27,6 +28,7 @@ from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.schedule import learning_rate
 from tasks.train.warm_start import warm_start
+from tasks.train.xla import check_xla
 from tasks.workers.child import progress
 from tasks.workers.devices import compute_capabilities, open_strategy
 
@@ -102,6 +104,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
     with strategy.scope():
         model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
         check_invariance(model, config.train.invariance)
+        check_xla(model, config.train, num_replicas=num_replicas)
+        recompute(model, config.train.recompute)
         if isinstance(config.model.warm_start, FileWeights) and newest_position(run.checkpoints) is None:
             progress("note", line=warm_start(model, config.model.warm_start))
         rate = learning_rate(

@@ -11,6 +11,7 @@ from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
 from tasks.train.setup import Setup
 from tasks.train.update import batch_statistics, make_update
+from tasks.train.xla import compiled
 
 
 class StepOutcomes(NamedTuple):
@@ -86,17 +87,17 @@ def _make_step(
             # One after another, or the activations of all would be in memory at the same time.
             with tf.control_dependencies(terms):
                 rows = _microbatch(batch, number)
-            found = contribution(rows, num_microbatches)
+                step = tf.cast(optimizer.iterations, tf.int64)
+                scale = tf.constant(1, float_type) if loss_scale is None else loss_scale.value()
+            found = contribute(rows, step, scale, num_replicas * num_microbatches)
             terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
         # The figures ride along with the gradients: one reduction a step.
         *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
         return sums, loss, num_correct, before
 
-    def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:
+    def contribution(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor, num_parts: int) -> list[tf.Tensor]:
         """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
         labels, mask = batch[setup.target], batch["mask"]
-        step = tf.cast(optimizer.iterations, tf.int64)
-        num_parts = num_replicas * num_microbatches
         rows = ReplicaRows(
             config.seed, step, batch["first_row"], mask, num_replicas, num_valid=batch["num_valid"], num_parts=num_parts
         )
@@ -113,8 +114,8 @@ def _make_step(
             # the mean over the global batch, however the rows are spread.
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
-                mine += tf.add_n(model.losses) / num_parts
-            scaled = mine if loss_scale is None else mine * loss_scale.value()
+                mine += tf.add_n([tf.cast(loss, float_type) for loss in model.losses]) / num_parts
+            scaled = mine if loss_scale is None else mine * scale
         correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
         num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
@@ -122,8 +123,10 @@ def _make_step(
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         found = [tf.convert_to_tensor(gradient) for gradient in found]
         if loss_scale is not None:
-            found = [gradient / loss_scale.value() for gradient in found]
+            found = [gradient / scale for gradient in found]
         return [*found, mine, num_correct]
+
+    contribute = compiled(contribution) if config.jit_compile else contribution
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct, before = strategy.run(gradients, args=(batch,))
