@@ -364,7 +364,7 @@ def _run_stage(
             workspace,
             config,
             data_digest=shards.data_digest,
-            code_digest=code_digest(config.model),
+            code_digest=code_digest(config.model, config.train.loss),
             run_id=run_id,
             existing=existing,
         ) as run,

@@ -69,7 +69,7 @@ def pipeline(
         workspace,
         config,
         data_digest=data_digest(config.name, config.data, raw.digest),
-        code_digest=code_digest(config.model),
+        code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
         flow_run_id=flow_run_id,
         fresh=fresh,

@@ -15,6 +15,11 @@ def check_combinations(config: "Config") -> None:
     """Raises ConfigError, with the alternatives, if the config asks for things that cannot be had together."""
     _check_service(config)
     _check_xla(config)
+    if config.train.loss is not None and config.train.label_smoothing:
+        raise ConfigError(
+            f"train.label_smoothing={config.train.label_smoothing}: is part of the cross-entropy, in whose place "
+            f"stands train.loss={config.train.loss}; leave one of them out"
+        )
 
 
 def refuse_xla(why: str) -> NoReturn:

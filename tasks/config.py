@@ -64,6 +64,9 @@ OPERATIONAL_FIELDS = frozenset(
 )
 
 
+ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+
+
 class DataConfig(Section):
     """What the examples are and how they become shards; a change writes new shards."""
 
@@ -152,7 +155,7 @@ class FeedConfig(Section):
 class ModelConfig(Section):
     """Which Keras model is built."""
 
-    build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    build: ImportPath = "tasks.models.cnn:build"
     """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
@@ -178,6 +181,9 @@ class TrainConfig(Section):
     """Averages of the weights; default: none are kept."""
     class_weights: ClassWeights | None = None
     """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
+    loss: ImportPath | None = None
+    """Import path 'module:function' of a loss of one's own, found as model.build is: called as f(labels, logits), it
+    returns the loss of each example, [b]; default: cross-entropy."""
     label_smoothing: float = Field(0, ge=0, lt=1)
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None

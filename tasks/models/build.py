@@ -1,16 +1,15 @@
 """The user's model: found by its import path, built, and looked at before it is trained."""
 
-import importlib
 import inspect
 import logging
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
+from tasks.files import digest_json
 from tasks.patterns import found_in
-from tasks.source_code import source_code_digest
+from tasks.source_code import import_function, source_code_digest
 
 if TYPE_CHECKING:
     import keras
@@ -36,7 +35,7 @@ def build_model(
 
     from tasks.models.patches import make_invariant
 
-    build = _import_build(config)
+    build = import_function(config.build, config.folder, setting="model.build")
     tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
     signature = inspect.signature(build)
     args: dict[str, Any] = {}
@@ -83,14 +82,19 @@ def check_invariance(model: "keras.Model", invariance: str) -> None:
         logger.warning("the result depends on the number of replicas for model layer %s", line)
 
 
-def code_digest(config: ModelConfig) -> str:
-    """Returns a digest of the source files that `config.build` is made of, without importing them.
+def code_digest(config: ModelConfig, loss: str | None = None) -> str:
+    """Returns a digest of the source files that `config.build`, and a `loss` of one's own, are made of, without
+    importing them.
 
     They are its module and what that imports from the same folder tree; installed packages are left to the versions
     that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
     module = config.build.partition(":")[0]
-    return source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
+    digest = source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
+    if loss is None:
+        return digest
+    module = loss.partition(":")[0]
+    return digest_json([digest, source_code_digest(module, config.folder, setting=f"train.loss={loss!r}")])
 
 
 def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
@@ -99,17 +103,3 @@ def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
         layers[path].trainable = False
     if patterns and not model.trainable_variables:
         raise ConfigError(f"model.freeze={list(patterns)}: leaves nothing of the model to be trained")
-
-
-def _import_build(config: ModelConfig) -> Callable[..., Any]:
-    module, _, function = config.build.partition(":")
-    if config.folder and config.folder not in sys.path:
-        sys.path.insert(0, config.folder)
-    try:
-        return getattr(importlib.import_module(module), function)
-    except ImportError as error:
-        raise ConfigError(
-            f"model.build={config.build!r}: cannot be imported: {error}; is model.folder right?"
-        ) from error
-    except AttributeError as error:
-        raise ConfigError(f"model.build={config.build!r}: {error}; name a function of that module") from error

@@ -128,7 +128,9 @@ def set_up(run: Run, shards: Shards) -> Setup:
         model=model,
         optimizer=optimizer,
         ema=ema,
-        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
+        loss=build_loss(
+            config.train, manifest.label_map, manifest.splits["train"].class_counts, folder=config.model.folder
+        ),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
