@@ -13,11 +13,13 @@ from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
-from tasks.models.build import build_model
+from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
 from tasks.models.placement import build_placed
+from tasks.models.recompute import recompute
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
+from tasks.starting_weights import FileWeights
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
 from tasks.train.inference import Predictions, Predictor
@@ -28,6 +30,8 @@ from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
 from tasks.train.team import Team
+from tasks.train.warm_start import warm_start
+from tasks.train.xla import check_xla
 from tasks.workers.child import progress
 from tasks.workers.cluster import led_workers
 from tasks.workers.devices import compute_capabilities, open_strategy
@@ -125,6 +129,11 @@ def set_up(run: Run, shards: Shards) -> Setup:
             config.distribute,
             lambda: build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values),
         )
+        check_invariance(model, config.train.invariance)
+        check_xla(model, config.train, num_replicas=num_replicas)
+        recompute(model, config.train.recompute)
+        if isinstance(config.model.warm_start, FileWeights) and newest_position(run.checkpoints) is None:
+            progress("note", line=warm_start(model, config.model.warm_start))
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
@@ -151,7 +160,9 @@ def set_up(run: Run, shards: Shards) -> Setup:
         model=model,
         optimizer=optimizer,
         ema=ema,
-        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
+        loss=build_loss(
+            config.train, manifest.label_map, manifest.splits["train"].class_counts, folder=config.model.folder
+        ),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id, team=team),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
