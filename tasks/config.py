@@ -20,6 +20,7 @@ from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
 from tasks.strict_yaml import read_tree
+from tasks.target import Metric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
@@ -54,6 +55,8 @@ OPERATIONAL_FIELDS = frozenset(
         "deploy",
     }
 )
+# Fields that came later: shards and runs from before keep their names where none is used.
+LEFT_OUT_DEFAULTS = {"data.target": {"kind": "multiclass"}}
 
 
 class DataConfig(Section):
@@ -61,6 +64,8 @@ class DataConfig(Section):
 
     source: Source = DigitsSource()
     """Where the examples come from."""
+    target: Target = MulticlassTarget()
+    """What is learned of them."""
     splits: Splits = FractionSplits()
     """Which example goes to which split."""
     seed: int = Field(0, ge=0, lt=2**31)
@@ -176,8 +181,12 @@ class TrainConfig(Section):
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
-    best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
-    """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    loss: Literal["auto", "mse", "mae", "huber"] = "auto"
+    """Of a regression, in deviations of the training split: squared (auto), absolute, or squared up to 1 and absolute
+    beyond; of classes it is the cross-entropy."""
+    best_metric: Metric = "auto"
+    """The validation metric whose best checkpoint is evaluated and exported; of equals the first. auto: val_accuracy,
+    where there is one, else val_loss."""
     early_stopping: EarlyStopping | None = None
     """When to end before the total; default: never."""
     checkpoint_every: Duration = Duration("1 epochs")
@@ -232,6 +241,8 @@ class EvaluateConfig(Section):
     """The split that is evaluated."""
     batch_size: int = Field(256, gt=0)
     """Examples in one forward pass over all replicas; padded and masked, so it changes no figure."""
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """Probability from which a class is said to be there, of data.target.kind=binary and multi_label."""
 
 
 class ExportConfig(Section):
@@ -240,7 +251,8 @@ class ExportConfig(Section):
     num_parity_examples: int = Field(256, gt=0)
     """Real examples of the evaluated split that are sent through every signature."""
     tolerance: float = Field(1e-5, gt=0)
-    """Largest allowed difference of a probability between the exported and the trained model."""
+    """Largest allowed difference between the exported and the trained model: of a probability, or of a predicted number
+    in deviations of the training split."""
 
 
 class PromoteConfig(Section):
@@ -333,6 +345,7 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
     _check_service(config)
+    config = fit_target(config)
     return _with_absolute_paths(config, folder)
 
 
@@ -368,7 +381,8 @@ def _with_absolute_paths(config: Config, folder: Path | None) -> Config:
 
 
 def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
-    kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS}
+    left_out = {path for path, default in LEFT_OUT_DEFAULTS.items() if tree.get(path.removeprefix(prefix)) == default}
+    kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS | left_out}
     return {
         key: _without_operational(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in kept.items()

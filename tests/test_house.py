@@ -42,6 +42,7 @@ ORDER = (
         "sources",
         "splits",
         "strict_yaml",
+        "target",
         "texts",
     },
     {"workers"},

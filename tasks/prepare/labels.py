@@ -121,6 +121,27 @@ def one_hot_labels(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(fits, ones.argmax(axis=1), -1)
 
 
+def split_names(text: str | None, delimiter: str) -> list[str]:
+    """Returns the names of classes in a text, without blanks round them; an empty one and None have none."""
+    return [name.strip() for name in text.split(delimiter)] if text and text.strip() else []
+
+
+def multi_hot(
+    texts: Sequence[str | None], classes: Sequence[str], delimiter: str
+) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Returns which of the classes each text names, [n, num_classes], and what is wrong with a text, by its place."""
+    index = {name: place for place, name in enumerate(classes)}
+    hot, wrong = np.zeros((len(texts), len(classes)), np.uint8), {}
+    for row, text in enumerate(texts):
+        for name in split_names(text, delimiter):
+            if name in index:
+                hot[row, index[name]] = 1
+            else:
+                what = f"has {shown(name)} in it" if name else "has an empty name in it"
+                wrong[row] = f"{what}, which is not one of data.source.classes"
+    return hot, wrong
+
+
 def _label(value: Any, index: dict[str, int]) -> int:
     try:
         return index.get(class_name(value), -1)
