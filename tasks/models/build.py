@@ -30,14 +30,15 @@ REPLICA_DEPENDENT = {
 def build_model(
     config: ModelConfig,
     inputs: Mapping[str, tuple[tuple[int, ...], str]],
-    num_classes: int,
+    num_outputs: int,
     num_values: Mapping[str, int],
 ) -> "keras.Model":
     """Returns the model of `config.build`, its random layers numbered.
 
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
-    Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes].
+    Raises ConfigError if the function cannot be imported or called, or returns no model of outputs
+    [b, num_outputs]: logits, a single one for two classes, or the numbers of a regression.
     Call it inside the strategy's scope.
     """
     import keras
@@ -52,13 +53,13 @@ def build_model(
         args["num_values"] = dict(num_values)
     args |= config.args
     try:
-        signature.bind(tensors, num_classes, **args)
+        signature.bind(tensors, num_outputs, **args)
     except TypeError as error:
         raise ConfigError(
             f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
             "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
         ) from None
-    model = build(tensors, num_classes, **args)
+    model = build(tensors, num_outputs, **args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
     if not isinstance(model.input, dict) or set(model.input) - set(inputs):
@@ -66,10 +67,10 @@ def build_model(
             f"model.build={config.build!r}: its inputs are not by name; end it with keras.Model(inputs, ...), "
             f"inputs being the dict of {', '.join(inputs)} that it was given"
         )
-    if model.output_shape != (None, num_classes):
+    if model.output_shape != (None, num_outputs):
         raise ConfigError(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
-            f"it must be logits of shape (None, {num_classes}), one for each class"
+            f"it must be logits of shape (None, {num_outputs}), one for each class"
         )
     for layer in model._flatten_layers():
         better = REPLICA_DEPENDENT.get(type(layer).__name__)

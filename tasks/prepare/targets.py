@@ -65,7 +65,7 @@ def describe(target: Any, label_map: Sequence[str]) -> str:
     if np.ndim(target) == 0:
         return label_map[target]
     if target.dtype.kind == "u":
-        return ", ".join(label_map[place] for place in np.flatnonzero(target)) or "(none)"
+        return ", ".join(label_map[place] for place in np.flatnonzero(target).tolist()) or "(none)"
     return ", ".join(f"{name} {value:g}" for name, value in zip(label_map, target.tolist(), strict=True))
 
 

@@ -27,7 +27,7 @@ def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
     verify(checkpoint)
     set_precision_and_seeds(run.config.train, precision_of_weights(run.config.train.precision))
     preprocess = Preprocess(manifest, run.config.feed)
-    model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+    model = build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
     ema = Ema(model.variables, run.config.train.ema)
     load(checkpoint, [*model.variables, *ema.variables])
     ema.put_in_place()

@@ -19,8 +19,8 @@ from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
+from tasks.train.head import Head, make_head
 from tasks.train.inference import Predictions, Predictor
-from tasks.train.loss import Loss, build_loss
 from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
@@ -39,7 +39,7 @@ class Setup:
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
-    loss: Loss
+    head: Head
     ema: Ema
     validation: Predictor
     input_facts: FeedFacts
@@ -98,7 +98,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
     total_steps = steps(config.train.total)
     preprocess = Preprocess(manifest, config.feed)
     with strategy.scope():
-        model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+        model = build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
@@ -119,7 +119,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         model=model,
         optimizer=optimizer,
         ema=ema,
-        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
+        head=make_head(config, manifest),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,

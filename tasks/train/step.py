@@ -19,6 +19,7 @@ class StepOutcomes(NamedTuple):
     loss: tf.Tensor
     """Mean loss of the global batch, regularisation included."""
     num_correct: tf.Tensor
+    """Sum of Head.score over the global batch: how many are right, or of a regression the absolute errors."""
     num_valid: tf.Tensor
     """int64, examples in the global batch."""
     healthy: tf.Tensor
@@ -101,10 +102,10 @@ def _make_step(
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
             logits = tf.cast(logits, float_type)
-            losses = setup.loss(labels, logits)
+            losses = setup.head.loss(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
                 share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * setup.loss(batch["mix_label"], logits)
+                losses = share * losses + (1 - share) * setup.head.loss(batch["mix_label"], logits)
                 labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
             # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
             # the mean over the global batch, however the rows are spread.
@@ -112,8 +113,8 @@ def _make_step(
             if model.losses:
                 mine += tf.add_n(model.losses) / (num_replicas * num_microbatches)
             scaled = mine if loss_scale is None else mine * loss_scale.value()
-        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
-        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        score = tf.cast(setup.head.score(labels, logits), float_type)
+        num_correct = tf.reduce_sum(tf.where(mask, score, 0))
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)

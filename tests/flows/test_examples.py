@@ -35,7 +35,7 @@ def test_an_example_runs_offline_and_learns(
     outcome = _outcome(millstream, config, "train.total=2 epochs")
     assert sum(outcome["shards"]["num_examples"].values()) >= least_examples  # names come and go with babel
     assert outcome["report"]["split"] == "test"
-    assert least_accuracy < outcome["report"]["accuracy"] < 1
+    assert least_accuracy < outcome["report"]["figures"]["accuracy"] < 1
     assert outcome["exported"]["largest_difference"] <= 1e-5
     assert outcome["registered"]["version"] == 1
 
@@ -96,7 +96,7 @@ def test_a_folder_of_images_is_learned_and_the_model_answers_jpegs(
         "train.optimizer={name: adamw, learning_rate: 0.003, schedule: {kind: constant}}",
         *model,
     )
-    assert outcome["report"]["accuracy"] > 0.9
+    assert outcome["report"]["figures"]["accuracy"] > 0.9
     assert outcome["shards"]["num_bad"] == 1
 
     client = mlflow.MlflowClient(outcome["tracking_uri"])

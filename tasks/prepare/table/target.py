@@ -29,10 +29,13 @@ _EXACT = 2**53  # the whole numbers up to here are float64, each of them
 class TableTarget(Protocol):
     """What is learned, once all rows have been looked at."""
 
-    usages: tuple[Usage, ...]
-    """The columns."""
-    names: tuple[str, ...]
-    """The label map."""
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """The columns."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The label map."""
 
     @property
     def feature(self) -> Feature:
@@ -155,7 +158,7 @@ class _Flags:
         columns = []
         for usage in self.usages:
             given = usage.checked(rows, faults).values
-            wrong = np.flatnonzero(((given != 0) & (given != 1)).reshape(len(given), -1).any(axis=1))
+            wrong = np.flatnonzero(((given != 0) & (given != 1)).reshape(len(given), -1).any(axis=1)).tolist()
             reason = "holds a value that is not 0 or 1"
             faults.add(usage.name, {row: reason if given.ndim > 1 else f"is {given[row]}, not 0 or 1" for row in wrong})
             columns.append((given == 1).astype(np.uint8).reshape(len(given), -1))
@@ -177,7 +180,7 @@ class _Names:
     def read(self, rows: Rows, faults: Faults) -> NDArray[np.uint8]:
         (usage,) = self.usages
         values = usage.checked(rows, faults, may_miss=True)  # a CSV has no other way to say that there is none
-        hot, wrong = multi_hot(values.values.to_pylist(), self.names, self.delimiter)
+        hot, wrong = multi_hot(values.values.tolist(), self.names, self.delimiter)
         faults.add(usage.name, wrong)
         return hot
 
