@@ -126,19 +126,17 @@ def split_names(text: str | None, delimiter: str) -> list[str]:
     return [name.strip() for name in text.split(delimiter)] if text and text.strip() else []
 
 
-def multi_hot(
-    texts: Sequence[str | None], classes: Sequence[str], delimiter: str
-) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Returns which of the classes each text names, [n, num_classes], and what is wrong with a text, by its place."""
+def multi_hot(named: Sequence[Sequence[str]], classes: Sequence[str]) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Returns which of the classes each example names, [n, num_classes], and what is wrong with one, by its place."""
     index = {name: place for place, name in enumerate(classes)}
-    hot, wrong = np.zeros((len(texts), len(classes)), np.uint8), {}
-    for row, text in enumerate(texts):
-        for name in split_names(text, delimiter):
+    hot, wrong = np.zeros((len(named), len(classes)), np.uint8), {}
+    for row, names in enumerate(named):
+        for name in names:
             if name in index:
                 hot[row, index[name]] = 1
             else:
-                what = f"has {shown(name)} in it" if name else "has an empty name in it"
-                wrong[row] = f"{what}, which is not one of data.source.classes"
+                what = f"has {shown(name)}" if name else "has an empty name"
+                wrong[row] = f"{what} in it, which is not one of data.source.classes"
     return hot, wrong
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
 from tasks.prepare.faults import Faults
-from tasks.prepare.labels import label_index, label_map, labels_of, multi_hot, one_hot_labels, why_no_class
+from tasks.prepare.labels import label_index, label_map, labels_of, multi_hot, one_hot_labels, split_names, why_no_class
 from tasks.prepare.manifest import Feature
 from tasks.prepare.source import LABEL_FEATURE
 from tasks.prepare.table.facts import Facts
@@ -180,7 +180,7 @@ class _Names:
     def read(self, rows: Rows, faults: Faults) -> NDArray[np.uint8]:
         (usage,) = self.usages
         values = usage.checked(rows, faults, may_miss=True)  # a CSV has no other way to say that there is none
-        hot, wrong = multi_hot(values.values.tolist(), self.names, self.delimiter)
+        hot, wrong = multi_hot([split_names(text, self.delimiter) for text in values.values.tolist()], self.names)
         faults.add(usage.name, wrong)
         return hot
 
