@@ -89,10 +89,11 @@ def inspection(found: Inspection, *, json: bool) -> None:
             f"{each.fraction:.2%}",
             *(f"{number:,}" for number in each.splits.values()),
         )
-    _console().print(table)
+    if found.classes:
+        _console().print(table)
     if len(found.classes) > MAX_CLASSES:
         text(f"and {len(found.classes) - MAX_CLASSES} more classes\n")
-    text("\nthe first examples: key, class, features\n" if found.first else "\n")
+    text("\nthe first examples: key, target, features\n" if found.first else "\n")
     for example in found.first:
         values = ", ".join(f"{name}={value}" for name, value in example.values.items())
         text(_one_line(f"{example.key}: {example.label}: {values}") + "\n")

@@ -43,6 +43,9 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
         summaries.add(scalars, np.ones(len(batch.rows), bool))
         sizes.append(_sizes(batch.columns, features, len(batch.rows)))
         first += _shown(batch, source, NUM_FIRST - len(first))
+    # Numbers that are learned are shown among the features, by their own names.
+    learned = source.schema.label_map if source.schema.target.dtype[:5] == "float" else ()
+    learned_as = {f"{LABEL}.{place}": name for place, name in enumerate(learned)}
     labels, size = tally.labels, np.concatenate(sizes)
     split_of, notes, problem = _split(config, source, tally, labels)
     return Inspection(
@@ -53,8 +56,8 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
         num_bad=tally.num_bad,
         bad=tuple(map(describe_bad, tally.first_bad)),
         problem=problem,
-        features=features,
-        statistics=summaries.result(),
+        features=features | dict.fromkeys(learned, source.schema.target),
+        statistics={learned_as.get(name, name): found for name, found in summaries.result().items()},
         example_bytes_min=int(size.min()) if len(size) else 0,
         example_bytes_mean=float(size.mean()) if len(size) else 0.0,
         example_bytes_max=int(size.max()) if len(size) else 0,
