@@ -150,7 +150,8 @@ class ModelConfig(Section):
     """Which Keras model is built."""
 
     build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits."""
+    """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits:
+    one for two classes; of a regression so many numbers."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
     folder: str | None = None

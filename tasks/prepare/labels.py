@@ -70,13 +70,13 @@ def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None 
             names.add(class_name(value))
         except ValueError as error:
             raise ConfigError(
-                f"data.source.target: {target!r} {error}; numbers to predict (regression) are not supported yet, so "
-                f"choose a column of classes"
+                f"data.source.target: {target!r} {error}; to learn the number itself, take "
+                "data.target.kind=regression, else choose a column of classes"
             ) from None
         if len(names) > MAX_CLASSES:
             raise ConfigError(
                 f"data.source.target: {target!r} has more than {MAX_CLASSES:,} different values, such as {value!r}; "
-                f"numbers to predict (regression) are not supported yet, so choose a column of classes"
+                "to learn the number itself, take data.target.kind=regression, else choose a column of classes"
             )
     if not names:
         raise ConfigError(f"data.source.target: {target!r} has no value in any example; choose another column")

@@ -55,7 +55,8 @@ def make_head(config: Config, manifest: ShardManifest) -> Head:
     """
     train, threshold = config.train, config.evaluate.threshold
     if manifest.target_kind == "regression":
-        head: Head = _Regression(train.loss, *(np.array(each) for each in manifest.target_scale))
+        mean, std = map(np.array, manifest.target_scale)
+        head: Head = _Regression(train.loss, mean, std)
     else:
         weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
         common = weights, train.label_smoothing
