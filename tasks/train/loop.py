@@ -193,18 +193,19 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     if perf:
         _record(run, setup, perf, step=position.step)
     progress("validate", step=position.step)
-    figures = setup.validate().figures()
+    predictions, metric = setup.validate(), setup.head.metric
+    figures = setup.head.figures(predictions.targets, predictions.outputs)
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,
-        "accuracy": position.epoch_num_correct / position.epoch_num_examples,
+        metric: position.epoch_num_correct / position.epoch_num_examples,
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
     }
     if setup.loss_scale is not None:
         metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
     _record(run, setup, metrics, step=position.step)
-    shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
+    shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", metric, "val_loss", f"val_{metric}"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
     odd = [name for name, value in metrics.items() if not math.isfinite(value)]
     if odd:
