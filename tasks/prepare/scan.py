@@ -189,5 +189,5 @@ class _Encoded(NamedTuple):
 
 def _encode(batch: Batch, *, spool: SpoolWriter, features: Mapping[str, Feature], seed: int, texts: bool) -> _Encoded:
     columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
-    places = [spool.append(frames) for frames in encode_frames(columns, features)] if len(batch.rows) else []
+    places = list(map(spool.append, encode_frames(columns, features))) if len(batch.rows) else []
     return _Encoded(batch, hash_keys(batch.keys, seed), places, scalars_of(columns, features, texts=texts))
