@@ -53,7 +53,7 @@ def scaling(
         display.record(report, json=True)
         return
     _show(report)
-    display.note(f"picture {picture}" + (f"; MLflow {link}" if link else ""))
+    display.note(f"picture {picture}" + (f"; MLflow run {link}" if link else ""))
 
 
 def track_scaling(report: ScalingReport, config: Config | None, workspace: Path, picture: Path) -> str:
@@ -91,7 +91,8 @@ def track_scaling(report: ScalingReport, config: Config | None, workspace: Path,
             raise
         display.note(f"the figures are not in MLflow, because {uri} does not answer: {first_line(error)}")
         return ""
-    return " ".join(filter(None, [link, ui_command(uri)]))
+    command = ui_command(uri)
+    return f"{link} (once `{command}` is up)" if command else link
 
 
 def _show(report: ScalingReport) -> None:
