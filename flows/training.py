@@ -33,6 +33,7 @@ from tasks.prepare.prepare import data_digest
 from tasks.prepare.task import prepare
 from tasks.promote.record import RegisteredModel
 from tasks.promote.task import register
+from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import open_run, workspace_of
 from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
@@ -62,13 +63,14 @@ def pipeline(
     check_images(config)
     check_texts(config)
     refuse_stray_cluster()
+    config = settle_warm_start(config, workspace)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(
         workspace,
         config,
         data_digest=data_digest(config.name, config.data, raw.digest),
-        code_digest=code_digest(config.model),
+        code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
         flow_run_id=flow_run_id,
         fresh=fresh,

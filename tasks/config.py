@@ -9,17 +9,20 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.augmentation import Augmentation
+from tasks.combinations import check_combinations
 from tasks.deployment import DeployConfig
 from tasks.distribution import Distribute, Mirrored
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
+from tasks.patterns import Pattern
 from tasks.schema import explain
 from tasks.section import Section
 from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
+from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
@@ -39,6 +42,9 @@ OPERATIONAL_FIELDS = frozenset(
         "feed.parallel_calls",
         "feed.prefetch_batches",
         "model.folder",
+        # The digest says what is in it.
+        "model.warm_start.file",
+        "model.warm_start.origin",
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "train.max_restarts",
@@ -47,6 +53,8 @@ OPERATIONAL_FIELDS = frozenset(
         "train.max_rollbacks",
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
+        "train.invariance",
+        "train.recompute",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -55,6 +63,9 @@ OPERATIONAL_FIELDS = frozenset(
         "deploy",
     }
 )
+
+
+ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 
 class DataConfig(Section):
@@ -145,12 +156,17 @@ class FeedConfig(Section):
 class ModelConfig(Section):
     """Which Keras model is built."""
 
-    build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    build: ImportPath = "tasks.models.cnn:build"
     """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
     folder: str | None = None
     """Folder put on the import path; default: the config's own folder."""
+    freeze: tuple[Pattern, ...] = ()
+    """Regular expressions, such as ^conv[12]_: layers in whose path one is found are not trained, and their batch
+    normalisation works by its moving statistics."""
+    warm_start: WarmStart = None
+    """The weights that training begins with; default: drawn ones."""
 
 
 class TrainConfig(Section):
@@ -166,6 +182,9 @@ class TrainConfig(Section):
     """Averages of the weights; default: none are kept."""
     class_weights: ClassWeights | None = None
     """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
+    loss: ImportPath | None = None
+    """Import path 'module:function' of a loss of one's own, found as model.build is: called as f(labels, logits), it
+    returns the loss of each example, [b]; default: cross-entropy."""
     label_smoothing: float = Field(0, ge=0, lt=1)
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None
@@ -177,6 +196,13 @@ class TrainConfig(Section):
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
+    recompute: bool | tuple[Pattern, ...] = False
+    """Whose activations are not kept but computed again in the backward pass, for memory: layers in whose path one of
+    these patterns is found; or true: all, if the model is a chain of parts."""
+    jit_compile: bool = False
+    """Whether XLA compiles the forward and backward pass of a replica; not with batch normalisation on several."""
+    invariance: Literal["require", "warn"] = "warn"
+    """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
     best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
     early_stopping: EarlyStopping | None = None
@@ -305,22 +331,8 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
-    _check_service(config)
+    check_combinations(config)
     return _with_absolute_paths(config, folder)
-
-
-def _check_service(config: Config) -> None:
-    """Raises ConfigError if something is asked for that a service cannot keep."""
-    feed, train = config.feed, config.train
-    order = "its workers hand on batches in an order of their own, so that"
-    for is_asked_for, why in (
-        (train.deterministic, f"{order} no run can be repeated to the bit; say so with train.deterministic=false"),
-        (train.on_nonfinite == "rollback", f"{order} a batch cannot be left out; take train.on_nonfinite=stop"),
-        (feed.sampling != "uniform", "its workers draw no examples by class; take feed.sampling=uniform"),
-        (feed.cache not in ("auto", "none"), f"keeps nothing, so feed.cache={feed.cache} is in vain; take auto"),
-    ):
-        if feed.service is not None and is_asked_for:
-            raise ConfigError(f"feed.service={feed.service}: {why}, or leave the service out")
 
 
 def _with_absolute_paths(config: Config, folder: Path | None) -> Config:

@@ -25,9 +25,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "class_weights, clip, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
-            "max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, profile_steps, seed, "
-            "steps_per_call, total",
+            "class_weights, clip, deterministic, early_stopping, ema, invariance, jit_compile, keep_checkpoints, "
+            "label_smoothing, loss, max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, "
+            "profile_steps, recompute, seed, steps_per_call, total",
         ),
         (
             {"window": 5},
@@ -277,12 +277,13 @@ def test_identity_leaves_out_operational_fields_only() -> None:
         }
 
     left_out: set[str] = set()
+    weights = {"kind": "file", "file": "first.safetensors", "sha256": "0" * 64}
     for source in (
         {"kind": "image_folder", "path": "images"},
         {"kind": "tfds", "name": "mnist"},
         {"kind": "array", "read": "mine:read"},
     ):
-        config = build_config({"name": "any", "data": {"source": source}})
+        config = build_config({"name": "any", "data": {"source": source}, "model": {"warm_start": weights}})
         left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
 

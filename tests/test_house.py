@@ -23,6 +23,7 @@ CONFIGS = sorted((ROOT / "conf").glob("*.yaml"))
 ORDER = (
     {
         "augmentation",
+        "combinations",
         "config",
         "deployment",
         "distribution",
@@ -33,6 +34,7 @@ ORDER = (
         "memory",
         "optimization",
         "overrides",
+        "patterns",
         "progress",
         "runs",
         "schema",
@@ -42,6 +44,7 @@ ORDER = (
         "source_code",
         "sources",
         "splits",
+        "starting_weights",
         "strict_yaml",
         "texts",
     },

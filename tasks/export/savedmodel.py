@@ -65,7 +65,7 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, di
 
 
 def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
-    trained = restored_model(run, manifest, checkpoint)
+    trained = restored_model(run, manifest, checkpoint, OneDevice())
     if run.config.train.precision != "float64":
         return trained
     set_precision("float32")  # whoever serves wants it; the parity check says what the rounding costs

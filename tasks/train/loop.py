@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import events
+from tasks.config import TrainConfig
 from tasks.errors import Stopped, TrainingError
 from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
@@ -18,16 +19,18 @@ from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
-from tasks.train.clock import in_graph_clock, ready_wait_seconds
+from tasks.train.clock import Clock, in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
 from tasks.train.flops import work_of
 from tasks.train.nonfinite import roll_back, weights_are_finite
+from tasks.train.parameter_server import make_asynchronous_steps
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
-from tasks.train.step import StepOutcomes, make_run_steps
+from tasks.train.step import RunSteps, StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_if, stop_requested
+from tasks.workers.cluster import is_led, serve
 
 CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 logger = logging.getLogger("millstream")
@@ -38,7 +41,10 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
 
     Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss,
     gradient or weight is not finite and is not rolled back; Stopped, after a checkpoint, if a signal asked for it.
+    In a worker of a parameter server it does what the chief asks for.
     """
+    if is_led():
+        serve()
     run = find_run(Path(workspace), run_id)
     config = run.config.train
     progress("start")
@@ -49,11 +55,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
-
-    progress("note", line=setup.feed.plan.line())
-
     clock = in_graph_clock(deterministic=config.deterministic)
-    run_steps = make_run_steps(setup, config, clock=clock)
+    run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock), work_of(setup))
     if position.step == 0 and config.on_nonfinite == "rollback":
@@ -96,6 +99,12 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     if not setup.team.is_chief:
         return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps:
+    if setup.coordinator is not None:
+        return make_asynchronous_steps(setup, config)
+    return make_run_steps(setup, config, clock=clock)
 
 
 def _save(run: Run, setup: Setup, position: Position) -> None:
@@ -240,9 +249,9 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         best_value=position.best_value,
         num_steps=position.step,
         num_epochs=-(-position.step // setup.feed.steps_per_epoch),
-        num_replicas=setup.strategy.num_replicas_in_sync,
+        num_replicas=len(setup.devices),
         num_parameters=setup.model.count_params(),
-        devices=tuple(setup.strategy.extended.worker_devices),
+        devices=setup.devices,
         precision=position.precision,
         num_overflows=position.num_overflows,
         resumed_from_step=resumed_from_step,

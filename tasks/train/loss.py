@@ -7,21 +7,28 @@ import tensorflow as tf
 
 from tasks.config import TrainConfig
 from tasks.errors import ConfigError
+from tasks.source_code import import_function
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 CLASSES_SHOWN = 12
 
 
-def build_loss(config: TrainConfig, label_map: Sequence[str], class_counts: Sequence[int]) -> Loss:
+def build_loss(
+    config: TrainConfig, label_map: Sequence[str], class_counts: Sequence[int], *, folder: str | None = None
+) -> Loss:
     """Returns loss(labels, logits): [b] in nats, of [b] int64 and [b, num_classes], in the type of the logits.
 
-    `class_counts` are the training split's. Raises ConfigError if a weight is given to a class that there is not.
+    `class_counts` are the training split's; `folder` is put on the import path for `train.loss`. Raises ConfigError if
+    a weight is given to a class that there is not, or `train.loss` cannot be imported or gives no loss of each example.
     """
+    own = import_function(config.loss, folder, setting="train.loss") if config.loss else None
     weights = class_weights(config, label_map, class_counts)
     smoothing = config.label_smoothing
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        if smoothing:
+        if own is not None:
+            losses = _of_each_example(own(labels, logits), logits, setting=f"train.loss={config.loss!r}")
+        elif smoothing:
             targets = tf.one_hot(labels, len(label_map), dtype=logits.dtype)
             losses = keras.losses.categorical_crossentropy(targets, logits, from_logits=True, label_smoothing=smoothing)
         else:
@@ -29,6 +36,17 @@ def build_loss(config: TrainConfig, label_map: Sequence[str], class_counts: Sequ
         return losses if weights is None else losses * tf.gather(tf.constant(weights, losses.dtype), labels)
 
     return loss
+
+
+def _of_each_example(losses: object, logits: tf.Tensor, *, setting: str) -> tf.Tensor:
+    shape = getattr(losses, "shape", None)
+    if shape is None or list(shape) != list(logits.shape[:1]):
+        raise ConfigError(
+            f"{setting}: returned {'nothing with a shape' if shape is None else f'the shape {tuple(shape)}'} for "
+            f"{logits.shape[0]} examples; it must return the loss of each, [b], and leave their mean to the training, "
+            "which knows the whole batch"
+        )
+    return tf.cast(losses, logits.dtype)
 
 
 def class_weights(config: TrainConfig, label_map: Sequence[str], class_counts: Sequence[int]) -> list[float] | None:

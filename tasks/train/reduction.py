@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tasks.distribution import Distribute, OneDevice
+from tasks.distribution import AllReduced, Distribute
 from tasks.workers.devices import communication_options
 
 Sum = Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], tuple[list[tf.Tensor], list[tf.Tensor]]]
@@ -15,8 +15,8 @@ def make_sum(distribute: Distribute) -> Sum:
 
     The figures ride along with the gradients; with `distribute.reduce_dtype` these alone are rounded to it, once.
     """
-    options = None if isinstance(distribute, OneDevice) else communication_options(distribute)
-    dtype = None if isinstance(distribute, OneDevice) else distribute.reduce_dtype
+    options = communication_options(distribute) if isinstance(distribute, AllReduced) else None
+    dtype = distribute.reduce_dtype if isinstance(distribute, AllReduced) else None
 
     def add(gradients: Sequence[tf.Tensor], figures: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         sent = [tf.cast(gradient, dtype or gradient.dtype) for gradient in gradients]

@@ -13,10 +13,13 @@ from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
-from tasks.models.build import build_model
+from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
+from tasks.models.placement import build_placed
+from tasks.models.recompute import recompute
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
+from tasks.starting_weights import FileWeights
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
 from tasks.train.inference import Predictions, Predictor
@@ -27,7 +30,10 @@ from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
 from tasks.train.team import Team
+from tasks.train.warm_start import warm_start
+from tasks.train.xla import check_xla
 from tasks.workers.child import progress
+from tasks.workers.cluster import led_workers
 from tasks.workers.devices import compute_capabilities, open_strategy
 
 logger = logging.getLogger("millstream")
@@ -38,6 +44,9 @@ class Setup:
     """The parts of one training; durations are resolved to steps."""
 
     strategy: tf.distribute.Strategy
+    """Of what this process runs itself."""
+    coordinator: tf.distribute.coordinator.ClusterCoordinator | None
+    """Of the workers of a parameter server, if there is one."""
     team: Team
     sum: Sum
     feed: Feed
@@ -56,6 +65,13 @@ class Setup:
     """In mixed_float16 only."""
     statistics_rows: int | None
     """As in a Position."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that take batches, of all workers."""
+        if self.coordinator is not None:
+            return led_workers()
+        return self.team.devices(self.strategy.extended.worker_devices)
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -78,7 +94,12 @@ def set_up(run: Run, shards: Shards) -> Setup:
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
     config, manifest = run.config, shards.manifest()
-    strategy = open_strategy(config.distribute)
+    strategy = placing = open_strategy(config.distribute)
+    coordinator = None
+    if isinstance(placing, tf.distribute.ParameterServerStrategy):
+        _check_asynchronous(config.train)
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(placing)
+        strategy = tf.distribute.get_strategy()
     team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
     precision = _precision(run, strategy)
     set_precision_and_seeds(config.train, precision)
@@ -103,8 +124,16 @@ def set_up(run: Run, shards: Shards) -> Setup:
 
     total_steps = steps(config.train.total)
     preprocess = Preprocess(manifest, config.feed)
-    with strategy.scope():
-        model = build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+    with placing.scope():
+        model = build_placed(
+            config.distribute,
+            lambda: build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values),
+        )
+        check_invariance(model, config.train.invariance)
+        check_xla(model, config.train, num_replicas=num_replicas)
+        recompute(model, config.train.recompute)
+        if isinstance(config.model.warm_start, FileWeights) and newest_position(run.checkpoints) is None:
+            progress("note", line=warm_start(model, config.model.warm_start))
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
@@ -121,15 +150,19 @@ def set_up(run: Run, shards: Shards) -> Setup:
         num_workers=team.num_workers,
         worker=team.worker,
     )
+    progress("note", line=feed.plan.line())
     return Setup(
         strategy=strategy,
+        coordinator=coordinator,
         team=team,
         sum=make_sum(config.distribute),
         feed=feed,
         model=model,
         optimizer=optimizer,
         ema=ema,
-        loss=build_loss(config.train, manifest.label_map, manifest.splits["train"].class_counts),
+        loss=build_loss(
+            config.train, manifest.label_map, manifest.splits["train"].class_counts, folder=config.model.folder
+        ),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id, team=team),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
@@ -191,3 +224,22 @@ def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
     where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
     progress("note", line=f"train.precision: auto is {precision} on {where}")
     return precision
+
+
+def _check_asynchronous(config: TrainConfig) -> None:
+    """Raises ConfigError if a training promises what no parameter server can keep."""
+    found = {
+        "train.deterministic=true": (config.deterministic, "train.deterministic=false: no two trainings end alike"),
+        "train.ema": (config.ema is not None, "another distribute.kind, or no averages: they would be of no one step"),
+        "train.precision": (
+            config.precision in ("mixed_float16", "auto"),
+            "float32 or mixed_bfloat16: a loss scale would be changed by several workers at once",
+        ),
+        "train.on_nonfinite=rollback": (
+            config.on_nonfinite == "rollback",
+            "train.on_nonfinite=stop: a step cannot be taken back alone",
+        ),
+    }
+    for setting, (is_set, instead) in found.items():
+        if is_set:
+            raise ConfigError(f"{setting}: does not go with distribute.kind=parameter_server; take {instead}")

@@ -1,6 +1,6 @@
 """Team: the workers that do each step of a training together, and have to decide alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +35,11 @@ class Team:
     def of_chief(self, number: int) -> int:
         """Returns the chief's number."""
         return number if self.num_workers == 1 else self._add(number if self.is_chief else 0)
+
+    def devices(self, own: Sequence[str]) -> tuple[str, ...]:
+        """Returns the names of the replicas' devices, those of the other workers too."""
+        workers = range(self.num_workers)
+        return tuple(name.replace(f"task:{self.worker}", f"task:{worker}") for worker in workers for name in own)
 
     def rows(self, value: tf.Tensor) -> np.ndarray:
         """Returns the rows of all replicas of all workers, in their order, of a value of which each has some."""

@@ -4,42 +4,64 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
-from tasks.distribution import Distribute, MultiWorkerMirrored
+from tasks.distribution import Distribute, MultiWorkerMirrored, ParameterServer
 from tasks.errors import ConfigError
+from tasks.workers.child import answer_sigterm, progress, stop_if, stop_requested
 
 TF_CONFIG = "TF_CONFIG"
+_CHIEF, _WORKER, _SERVER = "chief", "worker", "ps"  # TensorFlow's names
+_HEARTBEAT_SECONDS = 1.0
 
 
 def plan_workers(distribute: Distribute, *, gpus: list[str], ports: list[int]) -> list[dict[str, str]]:
-    """Returns the environment of each worker of a training, the chief's first; `ports` are of as many workers.
+    """Returns the environment of each process of a training, the chief's first; `ports` are one for each of them.
 
     `gpus` are the names by which CUDA_VISIBLE_DEVICES knows the GPUs of this host: each worker gets an equal part.
     Raises ConfigError if they cannot be shared evenly.
     """
-    if not isinstance(distribute, MultiWorkerMirrored):
+    if not isinstance(distribute, MultiWorkerMirrored | ParameterServer):
         return [{}]
-    count = distribute.num_workers
-    assert len(ports) == count
-    if len(gpus) % count:
+    tasks = _tasks(distribute)
+    assert len(ports) == len(tasks)
+    workers = [place for place, (role, _) in enumerate(tasks) if role == _WORKER]
+    share, rest = divmod(len(gpus), len(workers))
+    if rest:
         raise ConfigError(
-            f"distribute.num_workers={count}: {len(gpus)} GPUs cannot be shared evenly among so many; take a number "
-            "that divides them, or fewer GPUs with CUDA_VISIBLE_DEVICES"
+            f"distribute.num_workers={len(workers)}: {len(gpus)} GPUs cannot be shared evenly among so many; take a "
+            "number that divides them, or fewer GPUs with CUDA_VISIBLE_DEVICES"
         )
-    share = len(gpus) // count
-    cluster = {"worker": [_address(distribute.interface, port) for port in ports]}
+    cluster: dict[str, list[str]] = {}
+    for (role, _), port in zip(tasks, ports, strict=True):
+        cluster.setdefault(role, []).append(_address(distribute.interface, port))
     environments = []
-    for worker in range(count):
-        task = {"cluster": cluster, "task": {"type": "worker", "index": worker}}
-        environment = {TF_CONFIG: json.dumps(task)}
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[worker * share : (worker + 1) * share])
-        environments.append(environment)
+    for role, index in tasks:
+        own = gpus[index * share : (index + 1) * share] if role == _WORKER else []
+        environments.append(
+            {TF_CONFIG: json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})}
+            | ({"CUDA_VISIBLE_DEVICES": ",".join(own) or "-1"} if gpus else {})
+        )
     return environments
+
+
+def expendable_workers(distribute: Distribute) -> frozenset[int]:
+    """Returns the places in `plan_workers` of the processes without which the training goes on."""
+    if not isinstance(distribute, ParameterServer):
+        return frozenset()
+    return frozenset(place for place, (role, _) in enumerate(_tasks(distribute)) if role == _WORKER)
+
+
+def _tasks(distribute: MultiWorkerMirrored | ParameterServer) -> list[tuple[str, int]]:
+    """Returns TensorFlow's name and number of each process."""
+    workers = [(_WORKER, index) for index in range(distribute.num_workers)]
+    if isinstance(distribute, MultiWorkerMirrored):
+        return workers
+    return [(_CHIEF, 0), *workers, *((_SERVER, index) for index in range(distribute.num_servers))]
 
 
 def environments_of(distribute: Distribute) -> list[dict[str, str]]:
@@ -57,12 +79,12 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, devices: Path = Pa
 
 
 def find_ports(distribute: Distribute) -> list[int]:
-    """Returns a free TCP port of the interface for each worker; raises ConfigError if this host has no such address."""
-    if not isinstance(distribute, MultiWorkerMirrored):
+    """Returns a free TCP port of the interface for each process; raises ConfigError if this host has no such one."""
+    if not isinstance(distribute, MultiWorkerMirrored | ParameterServer):
         return []
     with ExitStack() as held:  # all at once, so that no port is found twice
         ports = []
-        for _ in range(distribute.num_workers):
+        for _ in _tasks(distribute):
             try:
                 family, *_, address = socket.getaddrinfo(distribute.interface, 0, type=socket.SOCK_STREAM)[0]
                 probe = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
@@ -81,16 +103,48 @@ def refuse_stray_cluster(environment: Mapping[str, str] = os.environ) -> None:
     if environment.get(TF_CONFIG):
         raise ConfigError(
             f"{TF_CONFIG}={environment[TF_CONFIG]!r} is set in the environment, and makes TensorFlow wait for other "
-            "machines; unset it: the workers of distribute.kind=multi_worker_mirrored get one of their own"
+            "machines; unset it: the workers of a run get one of their own"
         )
 
 
 def place_in_cluster(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Returns this worker's number and how many workers there are; (0, 1) outside of a cluster."""
-    if not environment.get(TF_CONFIG):
-        return 0, 1
-    config: dict[str, Any] = json.loads(environment[TF_CONFIG])
-    return config["task"]["index"], len(config["cluster"]["worker"])
+    """Returns this worker's number and how many workers do each step together; (0, 1) where it does so alone."""
+    cluster, (_, index) = _read(environment)
+    return (0, 1) if not cluster or _CHIEF in cluster else (index, len(cluster[_WORKER]))
+
+
+def is_led(environment: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether this process does what the chief of its cluster tells it, and nothing by itself."""
+    cluster, (role, _) = _read(environment)
+    return _CHIEF in cluster and role != _CHIEF
+
+
+def leads(environment: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether this process is the chief that tells the others of its cluster what to do."""
+    return _read(environment)[1][0] == _CHIEF
+
+
+def led_workers(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Returns TensorFlow's names of the workers that the chief of this cluster leads."""
+    return tuple(f"/job:{_WORKER}/task:{index}" for index in range(len(_read(environment)[0][_WORKER])))
+
+
+def serve() -> NoReturn:
+    """Does what the chief of the cluster asks for, until this process is told to end; raises Stopped then."""
+    import tensorflow as tf
+
+    cluster, (role, index) = _read(os.environ)
+    server = tf.distribute.Server(cluster, job_name=role, task_index=index, protocol="grpc")
+    answer_sigterm()
+    while True:
+        progress("serve", target=server.target)
+        stop_if(stop_requested())
+        time.sleep(_HEARTBEAT_SECONDS)
+
+
+def _read(environment: Mapping[str, str]) -> tuple[dict[str, list[str]], tuple[str, int]]:
+    config = json.loads(environment.get(TF_CONFIG) or '{"cluster": {}, "task": {"type": "", "index": 0}}')
+    return config["cluster"], (config["task"]["type"], config["task"]["index"])
 
 
 def _address(host: str, port: int) -> str:

@@ -5,10 +5,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tasks.distribution import Distribute, Mirrored, MultiWorkerMirrored, OneDevice
+from tasks.distribution import (
+    AllReduced,
+    Distribute,
+    Hybrid,
+    Mirrored,
+    ModelParallel,
+    MultiWorkerMirrored,
+    OneDevice,
+    ParameterServer,
+)
 from tasks.errors import ConfigError
 from tasks.workers.child import answer_sigterm
-from tasks.workers.cluster import place_in_cluster
+from tasks.workers.cluster import leads, place_in_cluster
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -39,29 +48,87 @@ def open_strategy(distribute: Distribute) -> "tf.distribute.Strategy":
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    if isinstance(distribute, OneDevice):
-        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    if distribute.all_reduce == "nccl" and not gpus:
-        raise ConfigError("distribute.all_reduce=nccl: needs GPUs, and TensorFlow sees none here; use auto")
-    if isinstance(distribute, MultiWorkerMirrored):
-        if place_in_cluster()[1] > 1:
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(
-                communication_options=communication_options(distribute)
-            )
-            # Else each step first asks all workers whether they have a batch, and the batch has no static shape: a
-            # feed gives every worker as many.
-            strategy.extended.experimental_enable_get_next_as_optional = False
-            answer_sigterm()  # which the strategy's coordination service does not hand on
-            return strategy
-        distribute = Mirrored(num_replicas="auto" if gpus else 1)
-    count = num_replicas(distribute.num_replicas, num_gpus=len(gpus))
     kind = "GPU" if gpus else "CPU"
-    if not gpus:
+    match distribute:
+        case ParameterServer() if leads():
+            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            strategy = tf.distribute.ParameterServerStrategy(resolver)
+            answer_sigterm()
+            return strategy
+        case OneDevice() | ParameterServer():
+            return tf.distribute.OneDeviceStrategy(f"{kind}:0")
+        case AllReduced(all_reduce="nccl") if not gpus:
+            raise ConfigError("distribute.all_reduce=nccl: needs GPUs, and TensorFlow sees none here; use auto")
+        case MultiWorkerMirrored() if place_in_cluster()[1] > 1:
+            return _open_multi_worker(distribute)
+        case MultiWorkerMirrored():
+            return _open_mirrored(Mirrored(num_replicas="auto" if gpus else 1), num_gpus=len(gpus))
+        case Mirrored():
+            return _open_mirrored(distribute, num_gpus=len(gpus))
+        case ModelParallel():
+            groups = device_groups(distribute)
+            _make_cpu_devices(0 if gpus else sum(map(len, groups)))
+            # A variable's copies may lie on other devices than the replicas', which no collective knows of.
+            return tf.distribute.MirroredStrategy(
+                [group[0] for group in groups], cross_device_ops=tf.distribute.ReductionToOneDevice()
+            )
+
+
+def device_groups(distribute: ModelParallel) -> list[list[str]]:
+    """Returns the devices of each replica by TensorFlow's full names; raises ConfigError if there are too few GPUs."""
+    import tensorflow as tf
+
+    return plan_groups(distribute, num_gpus=len(tf.config.list_physical_devices("GPU")))
+
+
+def plan_groups(distribute: ModelParallel, *, num_gpus: int) -> list[list[str]]:
+    """Returns what `device_groups` returns on a host with so many GPUs; 0: on logical devices of its CPU."""
+    num_groups = distribute.num_groups if isinstance(distribute, Hybrid) else 1
+    count = num_groups * distribute.num_devices
+    if num_gpus and count > num_gpus:
+        raise ConfigError(
+            f"distribute.num_devices={distribute.num_devices}: {num_groups} group(s) of so many need {count} GPUs, and "
+            f"{num_gpus} are visible to TensorFlow; use at most {num_gpus // num_groups}"
+        )
+    kind = "GPU" if num_gpus else "CPU"
+    names = [f"/job:localhost/replica:0/task:0/device:{kind}:{index}" for index in range(count)]
+    return [names[first : first + distribute.num_devices] for first in range(0, count, distribute.num_devices)]
+
+
+def _open_mirrored(distribute: Mirrored, *, num_gpus: int) -> "tf.distribute.Strategy":
+    import tensorflow as tf
+
+    kind = "GPU" if num_gpus else "CPU"
+    numbers = distribute.devices or range(num_replicas(distribute.num_replicas, num_gpus=num_gpus))
+    if num_gpus and max(numbers) >= num_gpus:
+        raise ConfigError(
+            f"distribute.devices={list(numbers)}: only {num_gpus} GPUs are visible to TensorFlow; use numbers from "
+            f"0 to {num_gpus - 1}"
+        )
+    _make_cpu_devices(0 if num_gpus else max(numbers) + 1)
+    return tf.distribute.MirroredStrategy(
+        [f"{kind}:{index}" for index in numbers], cross_device_ops=_cross_device_ops(distribute, kind)
+    )
+
+
+def _open_multi_worker(distribute: MultiWorkerMirrored) -> "tf.distribute.Strategy":
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication_options(distribute))
+    # Else each step first asks all workers whether they have a batch, and the batch has no static shape: a feed gives
+    # every worker as many.
+    strategy.extended.experimental_enable_get_next_as_optional = False
+    answer_sigterm()  # which the strategy's coordination service does not hand on
+    return strategy
+
+
+def _make_cpu_devices(count: int) -> None:
+    """Cuts the CPU into so many logical devices; 0: leaves it as it is."""
+    import tensorflow as tf
+
+    if count:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    return tf.distribute.MirroredStrategy(
-        [f"{kind}:{index}" for index in range(count)], cross_device_ops=_cross_device_ops(distribute, kind)
-    )
 
 
 def communication_options(

@@ -7,6 +7,8 @@ import atexit
 import contextlib
 import itertools
 import json
+import logging
+import math
 import os
 import select
 import signal
@@ -15,13 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from tasks import errors
-from tasks.errors import WorkerError, WorkerLost
+from tasks.errors import MillstreamError, WorkerError, WorkerLost
 from tasks.workers.child import ORPHAN_GRACE_SECONDS, TOLD_TWICE
 
 _IMPORT_TIMEOUT_SECONDS = 300.0
@@ -30,6 +32,7 @@ SLOW_PHASES = frozenset({"start", "compile", "checkpoint", "report", "export", "
 _NOTE = "note"  # a line to show, which says nothing of the phase
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
 _POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
+logger = logging.getLogger("millstream")
 _HINTS = {"SIGKILL": " (often the system's out-of-memory killer)"}
 
 
@@ -45,6 +48,7 @@ def call(
     log: Path,
     lock: Path | None = None,
     environments: Sequence[Mapping[str, str]] = ({},),
+    expendable: Collection[int] = (),
     import_path: Sequence[str] = (),
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     hang_timeout_seconds: float = 300,
@@ -60,7 +64,7 @@ def call(
 
     With several `environments` there is a child for each, which do the work together: the first is their chief, whose
     result, lock, progress and log they are; the second one's log is `log` with .1 before its suffix, and so on. When
-    one of them is lost the others are killed.
+    one of them is lost the others are killed, unless its number is one of the `expendable`.
 
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
     first stops the children: SIGTERM, `stop_grace_seconds`, SIGKILL.
@@ -72,7 +76,8 @@ def call(
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     team = [
-        _Call(function, log.with_suffix(f".{n}{log.suffix}" if n else log.suffix)) for n in range(len(environments))
+        _Call(function, log.with_suffix(f".{n}{log.suffix}" if n else log.suffix), expendable=n in expendable)
+        for n in range(len(environments))
     ]
     limits = _Limits(hang_timeout_seconds, slow_phase_factor, stop_grace_seconds)
     with _server.turn:
@@ -125,6 +130,8 @@ class _Call:
     log: Path
     number: int = field(default_factory=itertools.count(1).__next__)
     begun: bool = False
+    expendable: bool = False
+    """Whether the others go on without it."""
     phase: str = "start"
     silent_until: float = 0.0
     """Moment of the monotonic clock at which it counts as hung."""
@@ -145,6 +152,14 @@ class _Call:
         """Returns whether the child, which has ended, neither returned nor said why."""
         assert self.ended is not None
         return self.ended["signal"] is not None or self.ended["exit"] not in (0, 1)
+
+    def epitaph(self) -> str:
+        """Returns what became of the child, which has ended and returned nothing."""
+        try:
+            self.result()
+        except MillstreamError as error:
+            return str(error)
+        raise AssertionError("it returned")
 
     def result(self) -> dict[str, Any]:
         """Returns what the child returned, or raises what became of it."""
@@ -294,12 +309,19 @@ def _follow(
             if "phase" in report and this is chief and on_progress is not None:
                 on_progress(report)
             if "exit" in report and this is not chief and report["exit"] != 0:
+                if this.expendable:
+                    logger.warning("%s: the others go on without it", this.epitaph())
+                    continue
                 failed = failed or this
                 chief.silent_until = min(chief.silent_until, time.monotonic() + limits.stop_grace_seconds)
                 if this.is_lost():
                     this.result()
         for this in team:
             if this.ended is None and time.monotonic() > this.silent_until:
+                if this.expendable:
+                    this.silent_until = math.inf
+                    _server.send({"signal": this.number, "number": signal.SIGKILL})
+                    continue
                 if failed is not None:
                     failed.result()
                 _give_up(this, team, limits)

@@ -34,7 +34,7 @@ class Trainer:
         args = f"{{fault: {fault}, steps: {list(steps)}, fired: {fired}, worker: {worker}}}"
         return self.run(*SHORT, "model.build=faulty_models:faulty", f"model.args={args}", *overrides)
 
-    def call(self, function, run, **arguments):
+    def call(self, function, run, *, on_progress=None, **arguments):
         shards = self.digits.shards.model_dump(mode="json")
         arguments = {"workspace": str(self.digits.workspace), "run_id": run.id, "shards": shards, **arguments}
         return self._workers.call(
@@ -43,6 +43,7 @@ class Trainer:
             log=run.logs / "train.log",
             environments=environments_of(run.config.distribute),
             import_path=[str(HERE)],
+            on_progress=on_progress,
         )
 
     def train(self, run):

@@ -13,6 +13,7 @@ from pathlib import Path
 import keras
 import models_for_tests
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from tasks.models.layers import SyncBatchNorm
@@ -32,6 +33,15 @@ def make_read_only(fired):
     subprocess.run(["mount", "-o", "remount,bind,ro", Path(fired).with_name("read_only")], check=True)
 
 
+def kill_follower(_):
+    """Kills the first worker of the parameter server's chief, which this process is."""
+    address = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0]
+    for process in psutil.Process().parent().children():
+        ports = {connection.laddr.port for connection in process.net_connections() if connection.status == "LISTEN"}
+        if int(address.rpartition(":")[2]) in ports:
+            process.kill()
+
+
 def limit_files(_):
     """Lets the kernel refuse any byte beyond the first thousand of a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -43,6 +53,7 @@ FAULTS = {
     "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "SIGTERM": lambda _: os.kill(os.getpid(), signal.SIGTERM),
     "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "kill_follower": kill_follower,
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),
     "raise": lambda _: 1 / 0,

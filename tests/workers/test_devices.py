@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
+from tasks.distribution import Hybrid
 from tasks.errors import ConfigError
-from tasks.workers.devices import num_replicas
+from tasks.workers.devices import num_replicas, plan_groups
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,22 @@ def test_more_replicas_than_gpus_are_refused_with_the_numbers() -> None:
         num_replicas(4, num_gpus=2)
     assert str(error.value) == (
         "distribute.num_replicas=4: only 2 GPUs are visible to TensorFlow; use at most 2, or auto"
+    )
+
+
+def test_groups_are_neighbouring_devices() -> None:
+    groups = plan_groups(Hybrid(num_groups=2, num_devices=2), num_gpus=4)
+    assert [[name.rpartition("device:")[2] for name in group] for group in groups] == [
+        ["GPU:0", "GPU:1"],
+        ["GPU:2", "GPU:3"],
+    ]
+
+
+def test_groups_that_need_more_gpus_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError) as error:
+        plan_groups(Hybrid(num_groups=2, num_devices=4), num_gpus=4)
+    assert str(error.value) == (
+        "distribute.num_devices=4: 2 group(s) of so many need 8 GPUs, and 4 are visible to TensorFlow; use at most 2"
     )
 
 
