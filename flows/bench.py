@@ -9,6 +9,7 @@ from cyclopts.types import PositiveFloat, PositiveInt
 
 from flows import display
 from flows.options import Json, Overrides
+from flows.scaling import scaling
 from tasks.config import load_config
 from tasks.runs import workspace_of
 
@@ -141,4 +142,4 @@ def parity(
     display.text(f"{report.verdict()}\n")
 
 
-COMMANDS = (shards, feed, step, parity)
+COMMANDS = (shards, feed, step, parity, scaling)

@@ -46,6 +46,7 @@ def test_every_command_has_help_with_an_example(millstream):
         "bench feed",
         "bench step",
         "bench parity",
+        "bench scaling",
         "config show",
         "config schema",
         "config validate",
