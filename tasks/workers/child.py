@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from tasks.errors import DataError, MillstreamError, RunError, Stopped, needs_the_user
 from tasks.files import lock_for_life
 from tasks.secrets import scrub
+from tasks.workers.network import join_network, leave_network
 
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
 TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
@@ -74,15 +75,16 @@ def write_report(descriptor: int, report: dict[str, Any]) -> None:
         os.write(descriptor, line)
 
 
-def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
+def run(request: dict[str, Any], *, reports: int, alive: int, chief: int | None = None) -> NoReturn:
     """Carries out a request of `tasks.workers.launch` and ends the process: 0 with a result, 1 with an error.
 
-    `reports`: where JSON lines go. `alive`: read end of a pipe that is at its end when the server is.
+    `reports`: where JSON lines go. `alive`: read end of a pipe that is at its end when the server is. `chief`: process
+    id of the child whose network this one is to share, if it is not the first of them.
     """
     code = 1
     try:
         try:
-            _settle(request, reports, alive)
+            _settle(request, reports, alive, chief)
             _take_lock(request["lock"])
             module, _, name = request["function"].partition(":")
             function = getattr(importlib.import_module(module), name)
@@ -105,7 +107,7 @@ def run(request: dict[str, Any], *, reports: int, alive: int) -> NoReturn:
         os._exit(code)
 
 
-def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
+def _settle(request: dict[str, Any], reports: int, alive: int, chief: int | None) -> None:
     """Makes the forked copy of the server a process of its own: log, signals, environment, folder, import path."""
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(log, 1)
@@ -113,6 +115,8 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
     os.close(log)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    if request["network_of"] is not None:
+        _settle_network(chief)  # before there is another thread
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
@@ -125,6 +129,15 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["working_directory"])
     sys.path[:0] = request["import_path"]
+
+
+def _settle_network(chief: int | None) -> None:
+    if not (leave_network() if chief is None else join_network(chief)):
+        print(  # noqa: T201 - into the worker's log
+            "the kernel allows this cluster no network of its own: whoever reaches this host can reach the ports of "
+            "its workers, which ask for no password; close them with a firewall",
+            file=sys.stderr,
+        )
 
 
 def _take_lock(path: str | None) -> None:
@@ -160,4 +173,6 @@ def _describe(error: BaseException) -> dict[str, str]:
         message = f"{where}: cannot be used ({error.strerror}); make room or give access, and the same command goes on"
         return {"mendable": DataError.__name__, "message": message}
     message = "".join(traceback.format_exception_only(error)).strip()
-    return {"message": message} | ({"peer": "lost"} if type(error).__name__ in PEER_LOST else {})
+    if type(error).__name__ in PEER_LOST:  # whose messages run to pages
+        return {"peer": "lost", "message": f"another worker cannot be reached ({type(error).__name__})"}
+    return {"message": message}

@@ -49,6 +49,7 @@ def call(
     lock: Path | None = None,
     environments: Sequence[Mapping[str, str]] = ({},),
     expendable: Collection[int] = (),
+    private_network: bool = False,
     import_path: Sequence[str] = (),
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     hang_timeout_seconds: float = 300,
@@ -65,6 +66,8 @@ def call(
     With several `environments` there is a child for each, which do the work together: the first is their chief, whose
     result, lock, progress and log they are; the second one's log is `log` with .1 before its suffix, and so on. When
     one of them is lost the others are killed, unless its number is one of the `expendable`.
+
+    With `private_network` they can reach each other and nothing else, and nothing else can reach them.
 
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
     first stops the children: SIGTERM, `stop_grace_seconds`, SIGKILL.
@@ -94,6 +97,7 @@ def call(
                         "import_path": [os.path.abspath(folder) for folder in import_path],
                         "log": str(this.log),
                         "lock": str(lock.absolute()) if lock and this is team[0] else None,
+                        "network_of": team[0].number if private_network else None,
                     }
                 )
             return _follow(team, on_progress, limits)

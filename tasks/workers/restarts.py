@@ -8,6 +8,7 @@ from tasks.errors import OutOfMemory, WorkerLost
 from tasks.runs import Run
 from tasks.workers import launch
 from tasks.workers.cluster import environments_of, expendable_workers
+from tasks.workers.network import is_private
 
 logger = logging.getLogger("millstream")
 
@@ -71,6 +72,7 @@ def call_once(
         lock=run.worker_lock,
         environments=environments_of(distribute) if together else [{}],
         expendable=expendable_workers(distribute) if together else (),
+        private_network=together and is_private(distribute),
         on_progress=on_progress,
         hang_timeout_seconds=distribute.hang_timeout_seconds,
         slow_phase_factor=distribute.slow_phase_factor,

@@ -90,13 +90,14 @@ class _Server:
         if "signal" in request:
             self._kill(request["signal"], request["number"])
             return
+        chief = self._children.get(request["network_of"])
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for descriptor in (self._requests, self._alive_write, self._wakes, self._wakes_write):
                 os.close(descriptor)
-            child.run(request, reports=self._reports, alive=self._alive)
+            child.run(request, reports=self._reports, alive=self._alive, chief=chief)
         self._children[request["call"]] = pid
         child.write_report(self._reports, {"call": request["call"], "pid": pid})
 

@@ -2,10 +2,13 @@
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import resource
 import signal
+import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -34,6 +37,13 @@ def make_read_only(fired):
     subprocess.run(["mount", "-o", "remount,bind,ro", Path(fired).with_name("read_only")], check=True)
 
 
+def cut_link(_):
+    """Takes down the only interface of the network that the workers have for themselves."""
+    assert [name for _, name in socket.if_nameindex()] == ["lo"], "it must not be the host's"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0))  # SIOCSIFFLAGS
+
+
 def kill_follower(_):
     """Kills the first worker of the parameter server's chief, which this process is."""
     address = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0]
@@ -54,6 +64,7 @@ FAULTS = {
     "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "SIGTERM": lambda _: os.kill(os.getpid(), signal.SIGTERM),
     "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "cut_link": cut_link,
     "kill_follower": kill_follower,
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),

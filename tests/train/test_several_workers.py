@@ -1,5 +1,7 @@
 """Several workers end with the weights of one, whatever befalls one of them."""
 
+import re
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -43,6 +45,7 @@ def test_two_workers_match_one_replica_in_float64(trainer):
     [
         ("SIGKILL", 1, "was killed by SIGKILL"),
         ("exit", 0, "ended with exit code 9"),
+        ("cut_link", 1, "made no progress for 8 s in its phase 'step'|another worker cannot be reached"),
         ("SIGSTOP", 1, "made no progress for 8 s in its phase 'step'"),
     ],
 )
@@ -51,7 +54,7 @@ def test_a_lost_worker_of_two_restarts_both(trainer, unbroken, fired, caplog, *,
     result = train(run, trainer.digits.shards)
     assert fired.read_text() == f"{fault} at step 38\n"
     (line,) = (record.getMessage() for record in caplog.records)
-    assert said in line
+    assert re.search(said, line)
     assert line.endswith("; restart 1 of 3, from step 30")
     assert digest_file(result.last_checkpoint / VARIABLES) == unbroken, "bit-equal, and to two replicas of one worker"
 
