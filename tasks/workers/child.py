@@ -173,6 +173,6 @@ def _describe(error: BaseException) -> dict[str, str]:
         message = f"{where}: cannot be used ({error.strerror}); make room or give access, and the same command goes on"
         return {"mendable": DataError.__name__, "message": message}
     message = "".join(traceback.format_exception_only(error)).strip()
-    if type(error).__name__ in PEER_LOST:  # whose messages run to pages
+    if "TF_CONFIG" in os.environ and type(error).__name__ in PEER_LOST:  # whose messages run to pages
         return {"peer": "lost", "message": f"another worker cannot be reached ({type(error).__name__})"}
     return {"message": message}
