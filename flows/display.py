@@ -27,6 +27,7 @@ from tasks.track.sync import Synced
 
 if TYPE_CHECKING:
     from flows.training import Outcome
+    from tasks.evaluate.report import EvalReport
     from tasks.host.clean import Removal
     from tasks.host.finding import Finding
 
@@ -88,10 +89,11 @@ def inspection(found: Inspection, *, json: bool) -> None:
             f"{each.fraction:.2%}",
             *(f"{number:,}" for number in each.splits.values()),
         )
-    _console().print(table)
+    if found.classes:
+        _console().print(table)
     if len(found.classes) > MAX_CLASSES:
         text(f"and {len(found.classes) - MAX_CLASSES} more classes\n")
-    text("\nthe first examples: key, class, features\n" if found.first else "\n")
+    text("\nthe first examples: key, target, features\n" if found.first else "\n")
     for example in found.first:
         values = ", ".join(f"{name}={value}" for name, value in example.values.items())
         text(_one_line(f"{example.key}: {example.label}: {values}") + "\n")
@@ -123,8 +125,8 @@ def outcome(found: "Outcome", *, json: bool) -> None:
     _print_pairs(
         {
             "run": found.run_id,
-            f"{report.split} accuracy": f"{report.accuracy:.4f}  "
-            f"({report.num_examples} examples, loss {report.loss:.4f})",
+            f"{report.split} {report.headline}": f"{report.figures[report.headline]:.4f}  "
+            f"({report.num_examples} examples, {_figures(report, but=report.headline)})",
             "examples/s": f"{trained.examples_per_second:,.0f}  ({trained.num_replicas} replicas, "
             f"step p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms)",
             "input wait": f"{trained.input_wait_fraction:.1%} of the step time  "
@@ -160,9 +162,10 @@ def runs(found: Sequence[RunSummary], *, json: bool) -> None:
     for each in found:
         metric = each.best_metric.removeprefix("val_").replace("accuracy", "acc")
         best = "" if each.best_value is None else f"{each.best_value:.4f} {metric}"
-        accuracy = "" if each.eval_accuracy is None else f"{each.eval_accuracy:.4f}"
+        unit = "" if each.eval_metric == "accuracy" else f" {each.eval_metric}"
+        judged = "" if each.eval_value is None else f"{each.eval_value:.4f}{unit}"
         rate = "" if each.examples_per_second is None else f"{each.examples_per_second:,.0f}"
-        table.add_row(each.id, each.status, best, accuracy, rate)
+        table.add_row(each.id, each.status, best, judged, rate)
     console = _console()
     console.width = 1000  # the table takes what it needs, for an id is copied whole
     console.print(table)
@@ -359,6 +362,10 @@ def _program_folder() -> str:
         return ""
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     return f"{shown}/"
+
+
+def _figures(report: "EvalReport", *, but: str) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in report.figures.items() if name != but)
 
 
 def _print_pairs(pairs: dict[str, Any]) -> None:

@@ -10,8 +10,7 @@ def markdown(outcome: "Outcome") -> str:
     """Returns the figures of a run, its model and the link to its MLflow run."""
     trained, report = outcome.trained, outcome.report
     rows = {
-        f"{report.split} accuracy": f"{report.accuracy:.4f}",
-        f"{report.split} loss": f"{report.loss:.4f}",
+        **{f"{report.split} {name}": f"{value:.4f}" for name, value in report.figures.items()},
         "examples/s": f"{trained.examples_per_second:,.0f} on {trained.num_replicas} replicas",
         "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
         **({"input advice": trained.input_advice} if trained.input_advice else {}),

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from tasks.distribution import ParameterServer
 from tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ def check_combinations(config: "Config") -> None:
     """Raises ConfigError, with the alternatives, if the config asks for things that cannot be had together."""
     _check_service(config)
     _check_xla(config)
-    if config.train.loss is not None and config.train.label_smoothing:
+    _check_parameter_server(config)
+    if ":" in config.train.loss and config.train.label_smoothing:
         raise ConfigError(
             f"train.label_smoothing={config.train.label_smoothing}: is part of the cross-entropy, in whose place "
             f"stands train.loss={config.train.loss}; leave one of them out"
@@ -48,3 +50,25 @@ def _check_xla(config: "Config") -> None:
     num_replicas = getattr(config.distribute, "num_replicas", 1)
     if config.train.jit_compile and num_replicas not in (1, "auto") and config.model.build in _NORMALISED:
         refuse_xla(f"{config.model.build} normalises over the batch of {num_replicas} replicas")
+
+
+def _check_parameter_server(config: "Config") -> None:
+    """Refuses what no parameter server can keep."""
+    if not isinstance(config.distribute, ParameterServer):
+        return
+    train = config.train
+    found = {
+        "train.deterministic=true": (train.deterministic, "train.deterministic=false: no two trainings end alike"),
+        "train.ema": (train.ema is not None, "another distribute.kind, or no averages: they would be of no one step"),
+        "train.precision": (
+            train.precision in ("mixed_float16", "auto"),
+            "float32 or mixed_bfloat16: a loss scale would be changed by several workers at once",
+        ),
+        "train.on_nonfinite=rollback": (
+            train.on_nonfinite == "rollback",
+            "train.on_nonfinite=stop: a step cannot be taken back alone",
+        ),
+    }
+    for setting, (is_set, instead) in found.items():
+        if is_set:
+            raise ConfigError(f"{setting}: does not go with distribute.kind=parameter_server; take {instead}")

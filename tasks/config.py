@@ -24,6 +24,7 @@ from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located,
 from tasks.splits import FractionSplits, Splits
 from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
+from tasks.target import Metric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
@@ -53,6 +54,7 @@ OPERATIONAL_FIELDS = frozenset(
         "train.max_rollbacks",
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
+        "train.allow_bn_change",
         "train.invariance",
         "train.recompute",
         "train.steps_per_call",
@@ -63,6 +65,8 @@ OPERATIONAL_FIELDS = frozenset(
         "deploy",
     }
 )
+# Fields that came later: shards and runs from before keep their names where none is used.
+LEFT_OUT_DEFAULTS = {"data.target": {"kind": "multiclass"}}
 
 
 ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
@@ -73,6 +77,8 @@ class DataConfig(Section):
 
     source: Source = DigitsSource()
     """Where the examples come from."""
+    target: Target = MulticlassTarget()
+    """What is learned of them."""
     splits: Splits = FractionSplits()
     """Which example goes to which split."""
     seed: int = Field(0, ge=0, lt=2**31)
@@ -157,7 +163,8 @@ class ModelConfig(Section):
     """Which Keras model is built."""
 
     build: ImportPath = "tasks.models.cnn:build"
-    """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits."""
+    """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits:
+    one for two classes; of a regression so many numbers."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
     folder: str | None = None
@@ -182,16 +189,20 @@ class TrainConfig(Section):
     """Averages of the weights; default: none are kept."""
     class_weights: ClassWeights | None = None
     """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
-    loss: ImportPath | None = None
-    """Import path 'module:function' of a loss of one's own, found as model.build is: called as f(labels, logits), it
-    returns the loss of each example, [b]; default: cross-entropy."""
+    loss: Annotated[str, Field(pattern=r"^(auto|mse|mae|huber|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")] = "auto"
+    """auto: cross-entropy; of a regression, in deviations of the training split, the squared error, or mae, or huber
+    (squared up to 1, absolute beyond). Or the import path 'module:function' of a loss of one's own, found as
+    model.build is: called as f(targets, outputs), it returns the loss of each example, [b]."""
     label_smoothing: float = Field(0, ge=0, lt=1)
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None
     """The limit to the gradient, such as {by: global_norm, limit: 1.0}; default: none."""
-    microbatch: int | None = Field(None, ge=1)
+    microbatch: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Examples that a replica takes at once: its part of a global batch is cut into such pieces, whose gradients are
-    summed before the one update, so that less memory is needed; default: all of its part."""
+    summed before the one update, so that less memory is needed; auto: the largest of all, a half, a quarter, ... that
+    fits, found by trying; default: all of its part. It is halved when a device runs out of memory."""
+    allow_bn_change: bool = False
+    """Whether that may be done in the middle of a training with batch normalisation, whose weights it changes."""
     precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16", "auto"] = "float32"
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
@@ -203,8 +214,9 @@ class TrainConfig(Section):
     """Whether XLA compiles the forward and backward pass of a replica; not with batch normalisation on several."""
     invariance: Literal["require", "warn"] = "warn"
     """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
-    best_metric: Literal["val_accuracy", "val_loss"] = "val_accuracy"
-    """The validation metric whose best checkpoint is evaluated and exported; of equals the first."""
+    best_metric: Metric = "auto"
+    """The validation metric whose best checkpoint is evaluated and exported; of equals the first. auto: val_accuracy,
+    where there is one, else val_loss."""
     early_stopping: EarlyStopping | None = None
     """When to end before the total; default: never."""
     checkpoint_every: Duration = Duration("1 epochs")
@@ -231,6 +243,8 @@ class EvaluateConfig(Section):
     """The split that is evaluated."""
     batch_size: int = Field(256, gt=0)
     """Examples in one forward pass over all replicas; padded and masked, so it changes no figure."""
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """Probability from which a class is said to be there, of data.target.kind=binary and multi_label."""
 
 
 class ExportConfig(Section):
@@ -239,7 +253,8 @@ class ExportConfig(Section):
     num_parity_examples: int = Field(256, gt=0)
     """Real examples of the evaluated split that are sent through every signature."""
     tolerance: float = Field(1e-5, gt=0)
-    """Largest allowed difference of a probability between the exported and the trained model."""
+    """Largest allowed difference between the exported and the trained model: of a probability, or of a predicted number
+    in deviations of the training split."""
 
 
 class PromoteConfig(Section):
@@ -332,6 +347,7 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
     check_combinations(config)
+    config = fit_target(config)
     return _with_absolute_paths(config, folder)
 
 
@@ -353,7 +369,8 @@ def _with_absolute_paths(config: Config, folder: Path | None) -> Config:
 
 
 def _without_operational(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
-    kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS}
+    left_out = {path for path, default in LEFT_OUT_DEFAULTS.items() if tree.get(path.removeprefix(prefix)) == default}
+    kept = {key: value for key, value in tree.items() if prefix + key not in OPERATIONAL_FIELDS | left_out}
     return {
         key: _without_operational(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in kept.items()

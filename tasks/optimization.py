@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, Vali
 
 from tasks.duration import Duration
 from tasks.section import Section, kind_if_none
+from tasks.target import Metric
 
 NUMBER, FLAG, PATTERNS = "a number", "true or false", "a list of patterns"
 _ADAM = {"beta_1": NUMBER, "beta_2": NUMBER, "epsilon": NUMBER, "weight_decay": NUMBER}
@@ -153,7 +154,7 @@ ClassWeights = Annotated[
 class EarlyStopping(Section):
     """The training ends before its total when a figure of the validation does not improve any more."""
 
-    metric: Literal["val_accuracy", "val_loss"] = "val_loss"
+    metric: Metric = "val_loss"
     """The figure that has to improve."""
     patience: int = Field(5, ge=1)
     """Epochs without an improvement after which the training ends."""

@@ -25,7 +25,8 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     """
     file = _find(module, [folder, *sys.path] if folder else sys.path)
     if file is None:
-        place = f"{setting.partition('=')[0].rpartition('.')[0]}.folder"
+        group = setting.partition("=")[0].rpartition(".")[0]
+        place = f"{'model' if group == 'train' else group}.folder"  # a loss of one's own lies beside the model
         raise ConfigError(
             f"{setting}: no module {module!r} in {place}={folder} or the installed packages; "
             f"put the file beside the config or set {place}"

@@ -59,8 +59,8 @@ class TableSource(Located):
     kind: Literal["table"] = "table"
     format: Literal["auto", "parquet", "csv", "json", "arrow"] = "auto"
     """Format of the files; auto: by the end of their names."""
-    target: str
-    """Column that is learned: its values become the classes."""
+    target: str | Annotated[list[str], Field(min_length=1)]
+    """Column that is learned. Several: the numbers of a regression, or the classes of a multi_label target, 0 or 1."""
     columns: list[str] | None = Field(None, min_length=1)
     """Columns that go into the model; default: all but the target, the id and the column of data.splits."""
     text: list[str] = []
@@ -81,6 +81,11 @@ class TableSource(Located):
     """Encoding of a CSV."""
     decimal_point: Literal[".", ","] = "."
     """What stands before the decimals of a CSV's numbers."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns that are learned."""
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
 
 class ImageFolderSource(Located):

@@ -46,6 +46,7 @@ ORDER = (
         "splits",
         "starting_weights",
         "strict_yaml",
+        "target",
         "texts",
     },
     {"workers"},

@@ -44,9 +44,13 @@ def input_field(value: Any, *, text: bool, image: bool) -> Field:
     return _number_field(value)
 
 
-def target_field(value: Any) -> Field:
-    """Returns the field of the target whose first value this is; raises Misfit if it is no class."""
+def target_field(value: Any, kind: str) -> Field:
+    """Returns the field of the target whose first value this is; raises Misfit if it is none of data.target.kind."""
     value = _plain(value)
+    if kind == "regression":
+        return Field(_numbers(1 if np.ndim(value) == 0 else len(value)), "numbers")
+    if kind == "multi_label":
+        return Field(_text, "string") if isinstance(value, str) else Field(_texts, "texts")
     if isinstance(value, np.ndarray):
         raise Misfit(f"is an array of shape {value.shape}; yield the class itself, such as int(x.argmax())")
     if isinstance(value, str):
@@ -148,6 +152,25 @@ def _exact(value: Any, kind: type[np.floating[Any]]) -> float:
     elif np.dtype(type(value)).itemsize > np.dtype(kind).itemsize:
         raise Misfit(f"is a {np.dtype(type(value))}, which {kind.__name__} cannot hold exactly")
     return float(value)
+
+
+def _numbers(count: int) -> Callable[[Any], list[float]]:
+    def convert(value: Any) -> list[float]:
+        given = list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
+        if len(given) != count:
+            raise Misfit(f"has {len(given)} numbers, not {count}")
+        numbers = [_float64(each) for each in given]
+        if not np.isfinite(numbers).all():
+            raise Misfit(f"is {value}, not finite")
+        return numbers
+
+    return convert
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise Misfit(f"{_what(value)}, not a list of the names of classes")
+    return sorted({_text(each) for each in value})
 
 
 def _whole_float(value: Any) -> float:

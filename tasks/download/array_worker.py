@@ -36,13 +36,13 @@ _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 4 * 1024**2
 
 
-def stage(*, source: dict[str, Any], column: SplitColumn | None, directory: str, log: str) -> dict[str, Any]:
+def stage(*, source: dict[str, Any], kind: str, column: SplitColumn | None, directory: str, log: str) -> dict[str, Any]:
     """Writes the examples of an ArraySource (as JSON) into `directory`, with their StagedSchema; returns their number.
 
-    `column`: name and use of what data.splits goes by; it is no input. `log`: the file that has this process's
-    tracebacks, to be named in errors. The first example decides names, types and shapes; a later one that differs is
-    a bad example. Raises ConfigError if the function cannot be imported or called, or the first example does not fit,
-    DataError if the function fails or yields nothing.
+    `kind` is data.target.kind. `column`: name and use of what data.splits goes by; it is no input. `log`: the file that
+    has this process's tracebacks, to be named in errors. The first example decides names, types and shapes; a later one
+    that differs is a bad example. Raises ConfigError if the function cannot be imported or called, or the first example
+    does not fit, DataError if the function fails or yields nothing.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to be saved
     config = ArraySource.model_validate(source)
@@ -52,7 +52,7 @@ def stage(*, source: dict[str, Any], column: SplitColumn | None, directory: str,
             first = next(examples)
         except StopIteration:
             raise DataError(f"data.source.read={config.read!r}: yields no example; check data.source.args") from None
-        rows = _Rows(config, first, column)
+        rows = _Rows(config, kind, first, column)
         schema = rows.schema()
         num_examples = 0
         with StagedWriter(Path(directory), schema.columns()) as writer:
@@ -128,6 +128,8 @@ class _Rows:
     """The rows of the staged files, one for each example."""
 
     config: ArraySource
+    kind: str
+    """data.target.kind."""
     first: Any
     column: SplitColumn | None
     splits: dict[str, int] = field(default_factory=dict)
@@ -203,7 +205,7 @@ class _Rows:
     def _field(self, name: str, value: Any) -> Field:
         special = self._special.get(name)
         if special == TARGET:
-            return target_field(value)
+            return target_field(value, self.kind)
         if special in (SPLIT, KEY):
             return text_field()
         if special == SPLIT_BY:

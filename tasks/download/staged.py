@@ -33,6 +33,8 @@ _TARGETS = {
     "float64": pa.float64(),
     "bool": pa.bool_(),
     "string": pa.string(),
+    "texts": pa.list_(pa.string()),
+    "numbers": pa.list_(pa.float64()),
 }
 _NUMBERS = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64()}
 _RESERVED = {"label": "class", "id": "number of the example"}
@@ -61,8 +63,9 @@ class StagedSchema(Record):
     """What was read, such as imdb_reviews/plain_text:1.0.0."""
     features: dict[str, Feature]
     """The inputs."""
-    target: Literal["class", "int64", "float64", "bool", "string"]
-    """Type of the target; class: an index into `classes`."""
+    target: Literal["class", "int64", "float64", "bool", "string", "texts", "numbers"]
+    """Type of the target; class: an index into `classes`; texts: a list of the names of classes; numbers: a list of
+    float64, equally many each."""
     classes: tuple[str, ...] | None
     """The class names, if the source has them."""
     split_by: Literal["string", "int64"] | None

@@ -62,7 +62,9 @@ def staging_digest(config: DataConfig) -> str:
         code = source_code_digest(source.module, source.folder, setting=f"data.source.module={source.module!r}")
     elif not re.search(r":\d", source.name):
         release = importlib.metadata.version("tensorflow-datasets")
-    return digest_json([_FORMAT, identity, _column(config), code, release])
+    # What was staged as classes keeps the digest that it had when there was nothing else.
+    others = [config.target.kind] if config.target.kind in ("multi_label", "regression") else []
+    return digest_json([_FORMAT, identity, _column(config), code, release, *others])
 
 
 def _staged_source(config: DataConfig) -> TfdsSource | ArraySource:
@@ -87,6 +89,8 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
         "directory": str(directory),
         "log": str(log),
     }
+    if isinstance(source, ArraySource):
+        arguments["kind"] = config.target.kind
     if isinstance(source, TfdsSource):
         arguments["data_dir"] = source.data_dir or str(workspace / "tfds")
         arguments["num_retries"] = _NUM_RETRIES

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, precision_recall_fscore_support
-from sklearn.utils.extmath import softmax
 
 from tasks import events
 from tasks.errors import TrainingError
 from tasks.evaluate import plots
 from tasks.evaluate.inputs import pack_inputs
-from tasks.evaluate.report import PREDICTIONS, REPORT, ClassFigures, EvalReport
+from tasks.evaluate.report import PREDICTIONS, REPORT, EvalReport
+from tasks.evaluate.shown import show
 from tasks.feed.feed import evaluation_feed
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess
@@ -21,6 +20,7 @@ from tasks.files import atomic_directory
 from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.runs import Run, find_run
 from tasks.train.checkpoint import POSITION, Position
+from tasks.train.head import make_head
 from tasks.train.inference import Predictions, Predictor
 from tasks.train.restored import restored_model
 from tasks.workers.child import progress
@@ -32,14 +32,24 @@ NUM_INPUT_EXAMPLES = 4  # kept beside the predictions, to show what an input loo
 def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str) -> dict[str, Any]:
     """Returns the EvalReport of a checkpoint on `config.evaluate.split`, as JSON, after writing report/ of the run.
 
-    Raises DataError if the checkpoint is damaged, TrainingError if it is another model's or its logits are not finite.
+    Raises DataError if the checkpoint is damaged, TrainingError if it is another model's or its outputs are not finite.
     """
     progress("start")
     run, found = find_run(Path(workspace), run_id), Shards.model_validate(shards)
     manifest, judged = found.manifest(), Path(checkpoint)
     predictions = _predict(run, found.directory, manifest, judged)
-    probabilities = softmax(predictions.logits.astype(np.float64))
-    report = _figures(run, manifest, judged, predictions.labels, probabilities)
+    head = make_head(run.config, manifest)
+    shown = show(run.config, manifest, predictions.targets, head.predictions(predictions.outputs))
+    report = EvalReport(
+        checkpoint=judged,
+        split=run.config.evaluate.split,
+        num_examples=len(predictions.ids),
+        figures=head.figures(predictions.targets, predictions.outputs),
+        headline=head.metric,
+        classes=shown.classes,
+        numbers=shown.numbers,
+        directory=run.report,
+    )
 
     progress("report")
     with atomic_directory(run.report) as incomplete:
@@ -47,20 +57,14 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
             incomplete / PREDICTIONS,
             allow_pickle=False,
             ids=predictions.ids,
-            labels=predictions.labels,
-            probabilities=probabilities,
+            labels=predictions.targets,
+            **{head.answer: head.predictions(predictions.outputs)},
             **pack_inputs(_inputs(run, found.directory, manifest)),
         )
-        counts = confusion_matrix(
-            predictions.labels, probabilities.argmax(axis=1), labels=range(len(manifest.label_map))
-        )
-        plots.confusion_matrix(counts, manifest.label_map, split=report.split).savefig(
-            incomplete / "confusion_matrix.png"
-        )
         best_step = Position.read(judged / POSITION).step
-        plots.learning_curves(events.history(run.events), best_step=best_step).savefig(
-            incomplete / "learning_curves.png"
-        )
+        curves = plots.learning_curves(events.history(run.events), metric=head.metric, best_step=best_step)
+        for name, figure in {**shown.plots, "learning_curves": curves}.items():
+            figure.savefig(incomplete / f"{name}.png")
         report.write(incomplete / REPORT)
     return report.model_dump(mode="json")
 
@@ -80,35 +84,14 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Pat
     )
     predictions = Predictor(strategy, model, feed, target=manifest.target, id=manifest.id).predict()
     assert len(np.unique(predictions.ids)) == len(predictions.ids) == feed.num_examples, "each example counts once"
-    finite = np.isfinite(predictions.logits).all(axis=1)
+    finite = np.isfinite(predictions.outputs).all(axis=1)
     if not finite.all():
         raise TrainingError(
-            f"{checkpoint}: logits of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples "
+            f"{checkpoint}: outputs of {np.count_nonzero(~finite)} of {len(finite)} {config.evaluate.split} examples "
             f"are not finite, the first is example {predictions.ids[finite.argmin()]}; train again with a lower "
             "train.optimizer.learning_rate or train.clip.limit=1.0"
         )
     return predictions
-
-
-def _figures(
-    run: Run, manifest: ShardManifest, checkpoint: Path, labels: NDArray[np.int64], probabilities: NDArray[np.float64]
-) -> EvalReport:
-    """Returns the report of [n] labels and [n, num_classes] probabilities; scikit-learn's definitions."""
-    classes, predicted = range(len(manifest.label_map)), probabilities.argmax(axis=1)
-    # A class that is never predicted, or of which the split has no example, has a precision or recall of 0.
-    table = precision_recall_fscore_support(labels, predicted, labels=classes, zero_division=0)
-    return EvalReport(
-        checkpoint=checkpoint,
-        split=run.config.evaluate.split,
-        num_examples=len(labels),
-        accuracy=accuracy_score(labels, predicted),
-        loss=log_loss(labels, probabilities, labels=classes),
-        classes=tuple(
-            ClassFigures(name=name, num_examples=support, precision=precision, recall=recall, f1=f1)
-            for name, precision, recall, f1, support in zip(manifest.label_map, *table, strict=True)
-        ),
-        directory=run.report,
-    )
 
 
 def _inputs(run: Run, directory: Path, manifest: ShardManifest) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from sklearn.metrics import ConfusionMatrixDisplay
+from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
+
+from tasks.target import is_lower_better
 
 # Of Okabe and Ito's palette; the line style says the same once more.
 TRAINING: dict[str, Any] = {
@@ -19,6 +21,9 @@ TRAINING: dict[str, Any] = {
 }
 VALIDATION: dict[str, Any] = {"label": "validation (at its end)", "color": "#0072B2", "linestyle": "-", "marker": "s"}
 BEST: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.2}
+BLUE: dict[str, Any] = {"color": "#0072B2"}
+MAX_NUMBERS = 6  # of a regression, with a row of plots each
+NUM_BINS = 50
 MAX_CLASSES_WRITTEN_OUT = 25  # with more, numbers and names no longer fit
 MAX_POINTS_MARKED = 40
 DPI = 150
@@ -58,13 +63,16 @@ def confusion_matrix(counts: NDArray[np.int64], label_map: Sequence[str], *, spl
     return figure
 
 
-def learning_curves(history: Mapping[str, Mapping[int, float]], *, best_step: int) -> Figure:
-    """Returns the plot of loss and accuracy by epoch of `events.history`, the best step marked."""
+def learning_curves(history: Mapping[str, Mapping[int, float]], *, metric: str, best_step: int) -> Figure:
+    """Returns the plot of loss and a metric by epoch of `events.history`, the best step marked."""
     figure = Figure(figsize=(10, 4), dpi=DPI, layout="constrained")
-    loss, accuracy = figure.subplots(1, 2)
-    for axes, name, label in ((loss, "loss", "loss (nats)"), (accuracy, "accuracy", "accuracy (share)")):
-        for metric, style in ((name, TRAINING), (f"val_{name}", VALIDATION)):
-            _curve(axes, history["epoch"], history[metric], style)
+    loss, other = figure.subplots(1, 2)
+    is_share = not is_lower_better(metric)
+    labels_of = {"loss": "loss (nats)" if is_share else "loss", metric: f"{metric} (share)" if is_share else metric}
+    for axes, name in ((loss, "loss"), (other, metric)):
+        label = labels_of[name]
+        for each, style in ((name, TRAINING), (f"val_{name}", VALIDATION)):
+            _curve(axes, history["epoch"], history[each], style)
         if best_step in history["epoch"]:  # a machine's crash may take an event and leave the checkpoint
             best_epoch = history["epoch"][best_step]
             axes.axvline(best_epoch, **BEST, label=f"best checkpoint: step {best_step}, epoch {best_epoch:g}")
@@ -74,10 +82,78 @@ def learning_curves(history: Mapping[str, Mapping[int, float]], *, best_step: in
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     loss.set_ylim(bottom=0)
-    accuracy.set_ylim(top=1)
+    other.set_ylim(**{"top": 1} if is_share else {"bottom": 0})
     handles, labels = loss.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def roc_curve(labels: NDArray[np.int64], scores: NDArray[np.float64], *, positive: str) -> Figure:
+    """Returns the plot of [n] labels, 1 for the positive class, and [n] scores that are the higher the surer."""
+    figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
+    display = RocCurveDisplay.from_predictions(
+        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True, curve_kwargs=BLUE
+    )
+    _finish(display.ax_, x="false positives (share of the others)", y=f"true positives (share of {positive})")
+    return figure
+
+
+def precision_recall_curve(labels: NDArray[np.int64], scores: NDArray[np.float64], *, positive: str) -> Figure:
+    """Returns the plot of what `roc_curve` takes."""
+    figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
+    display = PrecisionRecallDisplay.from_predictions(
+        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True, **BLUE
+    )
+    _finish(
+        display.ax_,
+        x=f"recall (share of {positive} that is found)",
+        y=f"precision (share of what is called {positive})",
+    )
+    return figure
+
+
+def class_table(rows: Sequence[tuple[str, float, float, float]]) -> Figure:
+    """Returns the plot of name, precision, recall and f1 of each class, those of the lowest f1 first."""
+    rows = sorted(rows, key=lambda row: row[3])[:MAX_CLASSES_WRITTEN_OUT]
+    figure = Figure(figsize=(7, 1.6 + 0.3 * len(rows)), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    places = np.arange(len(rows))
+    for index, (label, marker, color) in enumerate(
+        (("precision", "o", "#0072B2"), ("recall", "s", "#E69F00"), ("f1", "D", "#009E73")), start=1
+    ):
+        axes.plot([row[index] for row in rows], places, linestyle="", marker=marker, color=color, label=label)
+    axes.set_yticks(places, [row[0] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(-0.02, 1.02)
+    _finish(axes, x="share", y="")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def errors(wanted: NDArray[np.float64], predicted: NDArray[np.float64], names: Sequence[str]) -> Figure:
+    """Returns the histograms of predicted less true values of two [n, num_numbers], and each against the other.
+
+    A row for each of the first MAX_NUMBERS numbers.
+    """
+    names = names[:MAX_NUMBERS]
+    figure = Figure(figsize=(10, 4 * len(names)), dpi=DPI, layout="constrained")
+    for place, (name, (histogram, scatter)) in enumerate(
+        zip(names, figure.subplots(len(names), 2, squeeze=False), strict=True)
+    ):
+        true, found = wanted[:, place], predicted[:, place]
+        histogram.hist(found - true, bins=NUM_BINS, color=BLUE["color"])
+        histogram.axvline(0, **BEST)
+        _finish(histogram, x=f"error of {name}: predicted less true", y="examples")
+        scatter.scatter(true, found, s=8, alpha=0.4, linewidths=0, **BLUE)
+        scatter.axline((float(true.mean()), float(true.mean())), slope=1, **BEST)
+        _finish(scatter, x=f"true {name}", y=f"predicted {name}")
+    return figure
+
+
+def _finish(axes: Axes, *, x: str, y: str) -> None:
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _curve(axes: Axes, epochs: Mapping[int, float], values: Mapping[int, float], style: dict[str, Any]) -> None:

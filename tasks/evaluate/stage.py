@@ -28,7 +28,7 @@ def evaluate(run: Run, shards: Shards, trained: TrainResult) -> EvalReport:
             {"shards": shards.model_dump(mode="json"), "checkpoint": str(trained.best_checkpoint)},
         )
         report = EvalReport.model_validate(result)
-    logger.info("evaluate: %s accuracy %.4f, loss %.4f", report.split, report.accuracy, report.loss)
+    logger.info("evaluate: %s %s", report.split, report.line)
     return report
 
 

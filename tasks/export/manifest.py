@@ -21,6 +21,14 @@ class SignatureInput(Record):
     dtype: str
 
 
+class SignatureOutput(Record):
+    """One output of every signature."""
+
+    shape: tuple[int, ...]
+    """Without the batch dimension."""
+    dtype: str
+
+
 class ExportManifest(Record):
     """A SavedModel that was reloaded and compared with the trained model."""
 
@@ -32,7 +40,11 @@ class ExportManifest(Record):
     signatures: tuple[str, ...]
     num_parity_examples: int
     largest_difference: float
-    """Of any probability, over all signatures, between the exported and the trained model."""
+    """Over all signatures, between the exported and the trained model: of a probability, or of a predicted number in
+    deviations of the training split."""
     label_map: tuple[str, ...]
+    """Names of classes, or of the numbers of a regression."""
     inputs: dict[str, SignatureInput]
     """What `serving_default` takes, by the name of the argument."""
+    outputs: dict[str, SignatureOutput]
+    """What every signature gives."""

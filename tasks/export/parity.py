@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tasks.distribution import OneDevice
 from tasks.errors import ExportError
 from tasks.evaluate.report import PREDICTIONS
+from tasks.export.answer import Answer, make_answer
 from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess
@@ -22,7 +23,7 @@ from tasks.workers.devices import open_strategy
 
 
 def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str) -> dict[str, Any]:
-    """Returns `num_examples` that were compared and `largest_difference` of any probability, over all signatures.
+    """Returns `num_examples` that were compared and `largest_difference` over all signatures, in `Answer.unit`.
 
     Loads the SavedModel in `directory` as a stranger would and sends it the first `config.export.num_parity_examples`
     of the evaluated split, one alone and then in batches; what it has to answer is in the report's predictions.
@@ -38,7 +39,8 @@ def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str)
     parsed = parse_batch(records, manifest.features, (*preprocess.names, manifest.id))
     raw = {preprocess.input_names[name]: parsed[name] for name in preprocess.names}
     ids = parsed[manifest.id].numpy()
-    trained = _trained_probabilities(run.report / PREDICTIONS, ids)
+    due = make_answer(manifest, config.evaluate.threshold)
+    trained = _trained(run.report / PREDICTIONS, due.main, ids)
 
     model = tf.saved_model.load(directory)
     largest_difference = 0.0
@@ -48,9 +50,7 @@ def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str)
         for rows in _batches(len(ids), config.evaluate.batch_size):
             outputs = signature(**{argument: batch[argument][rows] for argument in arguments})
             answer = {key: value.numpy() for key, value in outputs.items()}
-            difference = check(
-                name, answer, trained[rows], ids[rows], manifest.label_map, tolerance=config.export.tolerance
-            )
+            difference = check(name, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
             largest_difference = max(largest_difference, difference)
             progress("parity", signature=name, num_examples=rows.stop)
     return {"num_examples": len(ids), "largest_difference": largest_difference}
@@ -61,49 +61,53 @@ def check(
     answer: Mapping[str, NDArray[Any]],
     trained: NDArray[np.float64],
     ids: NDArray[np.int64],
-    label_map: tuple[str, ...],
+    due: Answer,
     *,
     tolerance: float,
 ) -> float:
-    """Returns the largest difference between a signature's `answer` and the `trained` probabilities [b, num_classes].
+    """Returns the largest difference of a signature's `answer` from the `trained` [b, len(due.names)], in `due.unit`.
 
     Raises ExportError as `compare` does.
     """
-    probabilities, where = answer["probabilities"], f"signature {signature}"
-    if probabilities.dtype != np.float32 or probabilities.shape != trained.shape:
+    found, where, dtype = answer[due.main], f"signature {signature}", due.outputs[due.main].dtype
+    if found.dtype != dtype or found.shape != trained.shape:
         raise ExportError(
-            f"{where}: gives probabilities {list(probabilities.shape)} {probabilities.dtype} where "
-            f"{list(trained.shape)} float32 are due; the model is not given its name"
+            f"{where}: gives {due.main} {list(found.shape)} {found.dtype} where {list(trained.shape)} {dtype} are due; "
+            "the model is not given its name"
         )
-    difference = np.abs(probabilities - trained)
+    difference = np.abs(found - trained) / due.unit
     # Not `difference > tolerance`, which is False for a NaN.
     row, column = np.unravel_index(np.argmax(np.where(np.isnan(difference), np.inf, difference)), difference.shape)
     if not difference[row, column] <= tolerance:
+        what, unit = ("value", f" * {due.unit[column]:g}") if due.main == "values" else ("probability", "")
         raise ExportError(
-            f"{where}, example {ids[row]}: probability of {label_map[column]!r} is {probabilities[row, column]:.9g} "
-            f"exported and {trained[row, column]:.9g} trained, further apart than export.tolerance={tolerance:g}; "
-            "the model is not given its name; raise the tolerance only if rounding explains it, otherwise look for a "
-            "layer that computes something else outside of training, or evaluate anew"
+            f"{where}, example {ids[row]}: {what} of {due.names[column]!r} is {found[row, column]:.9g} exported and "
+            f"{trained[row, column]:.9g} trained, further apart than export.tolerance={tolerance:g}{unit}; the model "
+            "is not given its name; raise the tolerance only if rounding explains it, otherwise look for a layer that "
+            "computes something else outside of training, or evaluate anew"
         )
-    classes = probabilities.argmax(axis=1)
-    names = np.array([label.encode() for label in label_map], dtype=object)[classes]
-    wrong = (answer["class"] != classes) | (answer["label"] != names)
+    others = due.others(found)
+    wrong = np.zeros(len(found), bool)
+    for name, wanted in others.items():
+        wrong |= (answer[name] != wanted).reshape(len(found), -1).any(axis=1)
     if wrong.any():
         first = int(wrong.argmax())
+        given = " and ".join(f"{name} {answer[name][first]}" for name in others)
+        should = " and ".join(str(wanted[first]) for wanted in others.values())
         raise ExportError(
-            f"{where}, example {ids[first]}: gives class {answer['class'][first]} and label {answer['label'][first]} "
-            f"where its probabilities say {classes[first]} and {names[first]}; the model is not given its name"
+            f"{where}, example {ids[first]}: gives {given} where its {due.main} say {should}; the model is not given "
+            "its name"
         )
     return float(difference[row, column])
 
 
-def _trained_probabilities(path: Path, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns [n, num_classes]: what the report has for the examples of these ids."""
+def _trained(path: Path, name: str, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns [n, ...]: what the report has for the examples of these ids."""
     with np.load(path, allow_pickle=False) as predictions:
         row_of = {int(id): row for row, id in enumerate(predictions["ids"])}
         rows = [row_of[int(id)] for id in ids]
-        probabilities: NDArray[np.float64] = predictions["probabilities"][rows]
-    return probabilities
+        found: NDArray[np.float64] = predictions[name][rows]
+    return found
 
 
 def _batches(num_examples: int, batch_size: int) -> list[slice]:

@@ -1,6 +1,6 @@
 """The SavedModel: raw features in, float32 out, named signatures, a free batch dimension; runs in a worker process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tasks.distribution import OneDevice
+from tasks.export.answer import Answer, make_answer
 from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, SignatureInput
 from tasks.feed.parse import parse_batch
 from tasks.feed.preprocess import Preprocess
@@ -21,7 +22,7 @@ from tasks.workers.devices import open_strategy
 
 
 def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, directory: str) -> dict[str, Any]:
-    """Writes a checkpoint's model to `directory`; returns the inputs of its `serving_default`, as in an ExportManifest.
+    """Writes a checkpoint's model to `directory`; returns inputs and outputs as an ExportManifest has them.
 
     Raises DataError if the checkpoint is damaged, TrainingError if it is another model's.
     """
@@ -30,32 +31,40 @@ def write(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: str, 
     open_strategy(OneDevice())  # takes GPU memory as needed; its scope is not entered: the variables stay plain
     model = _float32_model(run, manifest, Path(checkpoint))
     preprocess = Preprocess(manifest, run.config.feed)
-    save(model, preprocess, manifest, directory)
+    answer = make_answer(manifest, run.config.evaluate.threshold)
+    save(model, preprocess, manifest, answer, directory)
     inputs = {
         preprocess.input_names[name]: SignatureInput(
             feature=name, kind=manifest.features[name].kind, shape=shape, dtype=dtype
         )
         for name, (shape, dtype) in zip(preprocess.names, preprocess.stored.values(), strict=True)
     }
-    return {"inputs": {name: input.model_dump(mode="json") for name, input in inputs.items()}}
+    return {
+        "inputs": {name: input.model_dump(mode="json") for name, input in inputs.items()},
+        "outputs": {name: output.model_dump(mode="json") for name, output in answer.outputs.items()},
+    }
 
 
-def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, directory: str) -> None:
+def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, answer: Answer, directory: str) -> None:
     """Writes a SavedModel that takes features as they are stored, for `tf.saved_model.load` and TensorFlow Serving.
 
-    Its signatures, which give `probabilities` [b, num_classes] float32, `class` [b] int64 and `label` [b] string:
-    `serving_default` takes each of `preprocess.stored` under its name, images, texts and categories as [b] string;
-    `serialized` takes `examples`, [b] string, tf.Examples as they lie in the shards.
+    Its signatures, which give `answer.outputs`: `serving_default` takes each of `preprocess.stored` under its name,
+    images, texts and categories as [b] string; `serialized` takes `examples`, [b] string, tf.Examples as they lie in
+    the shards.
     """
-    classify = _classifier(model, preprocess, manifest)
+
+    def answered(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = preprocess(parsed)
+        return answer(model({name: inputs[name] for name in model.input}, training=False))
+
     feature_of = {input: name for name, input in preprocess.input_names.items()}
     serving_default = tf.function(
-        lambda **batch: classify({feature_of[input]: value for input, value in batch.items()})
+        lambda **batch: answered({feature_of[input]: value for input, value in batch.items()})
     ).get_concrete_function(
         **{input: tf.TensorSpec([None, *shape], dtype, input) for input, (shape, dtype) in preprocess.stored.items()}
     )
     serialized = tf.function(
-        lambda examples: classify(parse_batch(examples, manifest.features, preprocess.names))
+        lambda examples: answered(parse_batch(examples, manifest.features, preprocess.names))
     ).get_concrete_function(examples=tf.TensorSpec([None], tf.string, "examples"))
 
     # Not keras.export.ExportArchive: it writes every weight twice.
@@ -70,22 +79,7 @@ def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras
         return trained
     set_precision("float32")  # whoever serves wants it; the parity check says what the rounding costs
     preprocess = Preprocess(manifest, run.config.feed)
-    model = build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values)
+    model = build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
     for variable, value in zip(model.variables, trained.variables, strict=True):
         variable.assign(tf.cast(value.value, variable.dtype))
     return model
-
-
-def _classifier(
-    model: keras.Model, preprocess: Preprocess, manifest: ShardManifest
-) -> Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Returns the function from features as they are stored to the outputs of every signature."""
-    label_map = tf.constant(manifest.label_map)
-
-    def classify(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        inputs = preprocess(parsed)
-        probabilities = tf.nn.softmax(model({name: inputs[name] for name in model.input}, training=False))
-        classes = tf.argmax(probabilities, axis=1)
-        return {"probabilities": probabilities, "class": classes, "label": tf.gather(label_map, classes)}
-
-    return classify

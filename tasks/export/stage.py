@@ -69,6 +69,7 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         largest_difference=parity["largest_difference"],
         label_map=shards.manifest().label_map,
         inputs=written["inputs"],
+        outputs=written["outputs"],
     )
 
 

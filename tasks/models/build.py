@@ -20,15 +20,16 @@ logger = logging.getLogger("millstream")
 def build_model(
     config: ModelConfig,
     inputs: Mapping[str, tuple[tuple[int, ...], str]],
-    num_classes: int,
+    num_outputs: int,
     num_values: Mapping[str, int],
 ) -> "keras.Model":
     """Returns the model of `config.build`, its stock layers made invariant.
 
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
-    Raises ConfigError if the function cannot be imported or called, or returns no model of logits [b, num_classes], or
-    if a pattern of `config.freeze` is found in no layer or leaves nothing to be trained.
+    Raises ConfigError if the function cannot be imported or called, or returns no model of outputs [b, num_outputs]
+    (logits, a single one for two classes, or the numbers of a regression), or if a pattern of `config.freeze` is found
+    in no layer or leaves nothing to be trained.
     Call it inside the strategy's scope.
     """
     import keras
@@ -43,13 +44,13 @@ def build_model(
         args["num_values"] = dict(num_values)
     args |= config.args
     try:
-        signature.bind(tensors, num_classes, **args)
+        signature.bind(tensors, num_outputs, **args)
     except TypeError as error:
         raise ConfigError(
             f"model.build={config.build!r}: does not take model.args={config.args}: {error}; its signature must be "
             "build(inputs: dict[str, keras.KerasTensor], num_classes: int, **args) -> keras.Model"
         ) from None
-    model = build(tensors, num_classes, **args)
+    model = build(tensors, num_outputs, **args)
     if not isinstance(model, keras.Model):
         raise ConfigError(f"model.build={config.build!r}: returned {type(model).__name__}, not a keras.Model")
     if not isinstance(model.input, dict) or set(model.input) - set(inputs):
@@ -57,10 +58,10 @@ def build_model(
             f"model.build={config.build!r}: its inputs are not by name; end it with keras.Model(inputs, ...), "
             f"inputs being the dict of {', '.join(inputs)} that it was given"
         )
-    if model.output_shape != (None, num_classes):
+    if model.output_shape != (None, num_outputs):
         raise ConfigError(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
-            f"it must be logits of shape (None, {num_classes}), one for each class"
+            f"it must be logits of shape (None, {num_outputs}), one for each class"
         )
     _freeze(model, config.freeze)
     make_invariant(model)
@@ -82,7 +83,7 @@ def check_invariance(model: "keras.Model", invariance: str) -> None:
         logger.warning("the result depends on the number of replicas for model layer %s", line)
 
 
-def code_digest(config: ModelConfig, loss: str | None = None) -> str:
+def code_digest(config: ModelConfig, loss: str = "auto") -> str:
     """Returns a digest of the source files that `config.build`, and a `loss` of one's own, are made of, without
     importing them.
 
@@ -91,7 +92,7 @@ def code_digest(config: ModelConfig, loss: str | None = None) -> str:
     """
     module = config.build.partition(":")[0]
     digest = source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
-    if loss is None:
+    if ":" not in loss:
         return digest
     module = loss.partition(":")[0]
     return digest_json([digest, source_code_digest(module, config.folder, setting=f"train.loss={loss!r}")])

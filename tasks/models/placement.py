@@ -25,8 +25,9 @@ class _Devices:
 
     def of_this_replica(self) -> str:
         context = tf.distribute.get_replica_context()
-        # While a model is built there is no replica yet.
-        return self._devices[0 if context is None else self._replicas.index(tf.nest.flatten(context.devices)[0])]
+        (device,) = ("",) if context is None else tf.nest.flatten(context.devices)
+        # While a model is built or looked at there is no replica.
+        return self._devices[self._replicas.index(device) if device in self._replicas else 0]
 
 
 def build_placed(distribute: Distribute, build: Callable[[], keras.Model]) -> keras.Model:

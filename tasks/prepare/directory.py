@@ -26,6 +26,7 @@ from tasks.prepare.scan import KEYS, SCALARS, Scan
 from tasks.prepare.source import ID, LABEL
 from tasks.prepare.split import assign_splits
 from tasks.prepare.statistics import summarize
+from tasks.prepare.targets import class_counts
 from tasks.prepare.tfds import shard_file, tfds_metadata
 from tasks.prepare.threads import in_order, num_workers
 from tasks.prepare.writer import write_shard
@@ -194,9 +195,10 @@ def _split_manifest(plan: DirectoryPlan, split: str, shards: Mapping[str, Shard]
     files = plan.splits[split]
     rows = np.concatenate(list(files.values()))
     logger.info("prepare: %s, %d examples in %d shard(s)", split, len(rows), len(files))
-    counts = np.bincount(plan.scan.labels[rows], minlength=len(plan.scan.schema.label_map))
     return SplitManifest(
-        num_examples=len(rows), class_counts=tuple(counts.tolist()), shards=tuple(shards[file] for file in files)
+        num_examples=len(rows),
+        class_counts=class_counts(plan.scan.labels[rows], plan.scan.schema.label_map),
+        shards=tuple(shards[file] for file in files),
     )
 
 

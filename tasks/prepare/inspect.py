@@ -15,10 +15,11 @@ from tasks.prepare.manifest import JPEG, Feature
 from tasks.prepare.open import open_source
 from tasks.prepare.plan import plan_shards
 from tasks.prepare.scan import read_with_progress
-from tasks.prepare.source import Batch, Column, Source
+from tasks.prepare.source import LABEL, Batch, Column, Source
 from tasks.prepare.split import TRAIN, assign_splits
 from tasks.prepare.statistics import Summaries, scalars_of
 from tasks.prepare.tally import Tally, describe_bad
+from tasks.prepare.targets import Targets, class_counts, describe
 from tasks.splits import SPLITS
 
 NUM_FIRST = 3  # examples that are shown
@@ -32,15 +33,19 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
     """
     source = open_source(config, raw)
     features = source.schema.features
-    tally, summaries = Tally(), Summaries(features, tokens=config.text)
+    scalar = features | {LABEL: source.schema.target}
+    tally, summaries = Tally(), Summaries(scalar, tokens=config.text)
     sizes: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     first: list[ShownExample] = []
     for batch in read_with_progress(source):
         tally.add(batch, hash_keys(batch.keys, config.seed))
-        scalars = scalars_of(batch.columns, features, texts=config.text is not None)
+        scalars = scalars_of(batch.columns | {LABEL: batch.labels}, scalar, texts=config.text is not None)
         summaries.add(scalars, np.ones(len(batch.rows), bool))
         sizes.append(_sizes(batch.columns, features, len(batch.rows)))
         first += _shown(batch, source, NUM_FIRST - len(first))
+    # Numbers that are learned are shown among the features, by their own names.
+    learned = source.schema.label_map if source.schema.target.dtype[:5] == "float" else ()
+    learned_as = {f"{LABEL}.{place}": name for place, name in enumerate(learned)}
     labels, size = tally.labels, np.concatenate(sizes)
     split_of, notes, problem = _split(config, source, tally, labels)
     return Inspection(
@@ -51,8 +56,8 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
         num_bad=tally.num_bad,
         bad=tuple(map(describe_bad, tally.first_bad)),
         problem=problem,
-        features=features,
-        statistics=summaries.result(),
+        features=features | dict.fromkeys(learned, source.schema.target),
+        statistics={learned_as.get(name, name): found for name, found in summaries.result().items()},
         example_bytes_min=int(size.min()) if len(size) else 0,
         example_bytes_mean=float(size.mean()) if len(size) else 0.0,
         example_bytes_max=int(size.max()) if len(size) else 0,
@@ -64,7 +69,7 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
 
 
 def _split(
-    config: DataConfig, source: Source, tally: Tally, labels: NDArray[np.int64]
+    config: DataConfig, source: Source, tally: Tally, labels: Targets
 ) -> tuple[NDArray[np.int8], tuple[str, ...], str | None]:
     """Returns the splits, what is to be said of them, and why the source would be refused."""
     problem = None
@@ -92,11 +97,11 @@ def _split(
     return splits, notes, problem
 
 
-def _classes(source: Source, labels: NDArray[np.int64], split_of: NDArray[np.int8]) -> tuple[ClassShare, ...]:
+def _classes(source: Source, labels: Targets, split_of: NDArray[np.int8]) -> tuple[ClassShare, ...]:
     names = source.schema.label_map
-    counts = np.bincount(labels, minlength=len(names)).tolist()
+    counts = class_counts(labels, names)
     in_split = {
-        split: np.bincount(labels[split_of == index], minlength=len(names)).tolist() if len(split_of) else []
+        split: class_counts(labels[split_of == index], names) if len(split_of) else ()
         for index, split in enumerate(SPLITS)
     }
     return tuple(
@@ -106,7 +111,7 @@ def _classes(source: Source, labels: NDArray[np.int64], split_of: NDArray[np.int
             fraction=counts[label] / max(1, len(labels)),
             splits={split: of_class[label] for split, of_class in in_split.items() if of_class},
         )
-        for label, name in enumerate(names)
+        for label, name in enumerate(names[: len(counts)])  # numbers are no classes
     )
 
 
@@ -125,7 +130,7 @@ def _shown(batch: Batch, source: Source, count: int) -> list[ShownExample]:
     return [
         ShownExample(
             key=batch.keys[place],
-            label=source.schema.label_map[batch.labels[place]],
+            label=describe(batch.labels[place], source.schema.label_map),
             values={
                 name: _text(batch.columns[name][place], feature) for name, feature in source.schema.features.items()
             },

@@ -70,13 +70,13 @@ def label_map(values: Iterable[Any], target: str, classes: Sequence[str] | None 
             names.add(class_name(value))
         except ValueError as error:
             raise ConfigError(
-                f"data.source.target: {target!r} {error}; numbers to predict (regression) are not supported yet, so "
-                f"choose a column of classes"
+                f"data.source.target: {target!r} {error}; to learn the number itself, take "
+                "data.target.kind=regression, else choose a column of classes"
             ) from None
         if len(names) > MAX_CLASSES:
             raise ConfigError(
                 f"data.source.target: {target!r} has more than {MAX_CLASSES:,} different values, such as {value!r}; "
-                f"numbers to predict (regression) are not supported yet, so choose a column of classes"
+                "to learn the number itself, take data.target.kind=regression, else choose a column of classes"
             )
     if not names:
         raise ConfigError(f"data.source.target: {target!r} has no value in any example; choose another column")
@@ -119,6 +119,25 @@ def one_hot_labels(values: NDArray[Any]) -> NDArray[np.int64]:
     ones = values == 1
     fits = (ones.sum(axis=1) == 1) & ((values == 0) | ones).all(axis=1)
     return np.where(fits, ones.argmax(axis=1), -1)
+
+
+def split_names(text: str | None, delimiter: str) -> list[str]:
+    """Returns the names of classes in a text, without blanks round them; an empty one and None have none."""
+    return [name.strip() for name in text.split(delimiter)] if text and text.strip() else []
+
+
+def multi_hot(named: Sequence[Sequence[str]], classes: Sequence[str]) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Returns which of the classes each example names, [n, num_classes], and what is wrong with one, by its place."""
+    index = {name: place for place, name in enumerate(classes)}
+    hot, wrong = np.zeros((len(named), len(classes)), np.uint8), {}
+    for row, names in enumerate(named):
+        for name in names:
+            if name in index:
+                hot[row, index[name]] = 1
+            else:
+                what = f"has {shown(name)}" if name else "has an empty name"
+                wrong[row] = f"{what} in it, which is not one of data.source.classes"
+    return hot, wrong
 
 
 def _label(value: Any, index: dict[str, int]) -> int:

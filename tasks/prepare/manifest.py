@@ -83,7 +83,7 @@ class SplitManifest(Record):
 
     num_examples: int
     class_counts: tuple[int, ...]
-    """Examples of each class, in the order of the label map."""
+    """Examples of each class, in the order of the label map; of a regression empty."""
     shards: tuple[Shard, ...]
 
 
@@ -129,11 +129,11 @@ class ShardManifest(Record):
     """Name of the feature that identifies an example: its row in the source, int64."""
     features: dict[str, Feature]
     label_map: tuple[str, ...]
-    """Class names; the label is an index into it."""
+    """Class names; the label is an index into it, or 0 or 1 for each. Of a regression the names of the numbers."""
     splits: dict[str, SplitManifest]
     statistics: dict[str, FeatureStatistics]
-    """Of numbers, categories and the tokens of texts, by feature, and of images by 'feature.height' and 'feature.width'
-    in pixels."""
+    """Of numbers, categories and the tokens of texts, by feature, of images by 'feature.height' and 'feature.width'
+    in pixels, and of the numbers of a regression by 'label.0', 'label.1' and so on."""
     config: dict[str, JsonValue]
     """The group `data` of the config, without its operational fields."""
     num_bad: int
@@ -147,6 +147,23 @@ class ShardManifest(Record):
         """How the vocabularies of texts were counted; None: they were not."""
         text = self.config.get("text")
         return None if text is None else Tokens.model_validate(text)
+
+    @property
+    def target_kind(self) -> str:
+        """Which of data.target.kind the labels are."""
+        target = self.config.get("target")
+        return str(target["kind"]) if isinstance(target, dict) else "multiclass"
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers that a model gives for each example: one a class, or one for two."""
+        return 1 if self.target_kind == "binary" else len(self.label_map)
+
+    @property
+    def target_scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation in the training split of each number of a regression; 1 for one that does not vary."""
+        found = [self.statistics[f"{self.target}.{place}"] for place in range(len(self.label_map))]
+        return tuple(each.mean or 0.0 for each in found), tuple(each.std or 1.0 for each in found)
 
 
 class Verification(Record):

@@ -4,7 +4,9 @@ from tasks.config import DataConfig
 from tasks.download.record import RawData
 from tasks.errors import ConfigError
 from tasks.prepare.source import Source
+from tasks.prepare.targets import two_classes
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, TableSource, TextFolderSource, TfdsSource
+from tasks.target import BinaryTarget
 
 
 def open_source(config: DataConfig, raw: RawData) -> Source:
@@ -13,6 +15,8 @@ def open_source(config: DataConfig, raw: RawData) -> Source:
     Raises DataError if what lies there is not such a source, ConfigError if the config does not fit it.
     """
     source = _open(config, raw)
+    if isinstance(config.target, BinaryTarget):
+        source = two_classes(source, config.target)
     if config.text is not None and all(feature.kind != "text" for feature in source.schema.features.values()):
         raise ConfigError(
             "data.text: the source has no text whose tokens could be counted; leave it out, or name a column in "

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from tasks.files import Record
 from tasks.prepare.batches import encode_frames
 from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, Feature
-from tasks.prepare.source import ID, ID_FEATURE, LABEL, LABEL_FEATURE, Batch, Source, SourceSchema
+from tasks.prepare.source import ID, ID_FEATURE, LABEL, Batch, Source, SourceSchema
 from tasks.prepare.spool import Places, Spool, SpoolWriter
 from tasks.prepare.statistics import Scalars, ScalarsWriter, scalars_of
 from tasks.prepare.tally import Tally
@@ -40,8 +40,8 @@ class Scan:
     schema: SourceSchema
     notes: tuple[str, ...]
     spool: Spool
-    labels: NDArray[np.int64]
-    """[n], indices into the label map."""
+    labels: NDArray[Any]
+    """What is learned, as in a Batch: [n, ...]."""
     hashes: NDArray[np.uint64]
     """[n, 2], of the keys and the seed."""
     split_by: NDArray[np.int64] | list[str] | None
@@ -60,6 +60,7 @@ class Scan:
             features=self.schema.features,
             inputs=self.schema.inputs,
             label_map=self.schema.label_map,
+            target=self.schema.target,
             notes=self.notes,
             split_names=None if names is None else tuple(names.tolist()),
             num_bad=self.num_bad,
@@ -74,7 +75,7 @@ class Scan:
 
 def stored_features(schema: SourceSchema) -> dict[str, Feature]:
     """Returns the features of a shard: those of the source, label and id."""
-    return {**schema.features, LABEL: LABEL_FEATURE, ID: ID_FEATURE}
+    return {**schema.features, LABEL: schema.target, ID: ID_FEATURE}
 
 
 def scan(
@@ -134,7 +135,7 @@ def kept_scan(folder: Path) -> Scan | None:
         by = arrays.get("by")
         return Scan(
             folder=folder,
-            schema=SourceSchema(kept.features, kept.inputs, kept.label_map),
+            schema=SourceSchema(kept.features, kept.inputs, kept.label_map, kept.target),
             notes=kept.notes,
             spool=Spool(folder / FRAMES, Places(arrays["starts"], arrays["sizes"])),
             labels=arrays["labels"],
@@ -163,6 +164,7 @@ class _Kept(Record):
     features: dict[str, Feature]
     inputs: tuple[str, ...]
     label_map: tuple[str, ...]
+    target: Feature
     notes: tuple[str, ...]
     split_names: tuple[str, ...] | None
     num_bad: int
@@ -187,5 +189,5 @@ class _Encoded(NamedTuple):
 
 def _encode(batch: Batch, *, spool: SpoolWriter, features: Mapping[str, Feature], seed: int, texts: bool) -> _Encoded:
     columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
-    places = [spool.append(frames) for frames in encode_frames(columns, features)] if len(batch.rows) else []
+    places = list(map(spool.append, encode_frames(columns, features))) if len(batch.rows) else []
     return _Encoded(batch, hash_keys(batch.keys, seed), places, scalars_of(columns, features, texts=texts))

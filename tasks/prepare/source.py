@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,9 @@ class SourceSchema:
     inputs: tuple[str, ...]
     """Names of the features that go into the model, without the marks."""
     label_map: tuple[str, ...]
-    """Class names; a label is an index into it."""
+    """Class names; a label is an index into it. Of numbers to be learned their names."""
+    target: Feature = LABEL_FEATURE
+    """How what is learned is stored."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Batch:
     """[n], each example's place in the source, counted from 0 over good and bad ones: its id."""
     keys: Sequence[str]
     """n names by which a person finds the example: a path below the source, or 'file:row'. They are unique."""
-    labels: NDArray[np.int64]
-    """[n], indices into the label map."""
+    labels: NDArray[Any]
+    """What is learned, as `tasks.prepare.targets` has it: of one class int64 [n], indices into the label map."""
     columns: dict[str, Column]
     """The features of the schema."""
     split_by: Sequence[str] | NDArray[np.int64] | None = None
@@ -52,8 +54,10 @@ class Source(Protocol):
     """An opened source; opening it reads no more than it takes to know the schema."""
 
     schema: SourceSchema
-    notes: tuple[str, ...]
-    """What a user should be told, a sentence each: files that were left out, what was inferred."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should be told, a sentence each: files that were left out, what was inferred."""
 
     def read(self) -> Iterator[Batch]:
         """Yields all examples in the same order every time, about 16 MB of them at once at most."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import ConfigError, DataError
 from tasks.prepare.keys import hash_keys
+from tasks.prepare.targets import Targets, class_counts, strata
 from tasks.prepare.wording import some
 from tasks.splits import (
     SPLITS,
@@ -31,7 +32,7 @@ SplitBy = NDArray[np.int64] | list[str] | None
 def assign_splits(
     config: Splits,
     *,
-    labels: NDArray[np.int64],
+    labels: Targets,
     hashes: NDArray[np.uint64],
     split_by: SplitBy,
     label_map: Sequence[str],
@@ -49,7 +50,7 @@ def assign_splits(
         )
     match config:
         case FractionSplits():
-            splits = stratify(labels, hashes, config.shares)
+            splits = stratify(strata(labels), hashes, config.shares)
         case GroupSplits():
             assert isinstance(split_by, list)
             splits = _by_group(split_by, config.shares, seed)
@@ -58,7 +59,7 @@ def assign_splits(
             splits = _by_time(split_by, config)
         case OfficialSplits() | FileSplits():
             assert isinstance(split_by, list)
-            splits = _by_name(config, split_by, labels, hashes)
+            splits = _by_name(config, split_by, strata(labels), hashes)
     return splits, (*_left_out(splits, split_by), *_check(splits, labels, label_map, config.kind))
 
 
@@ -176,15 +177,16 @@ def _left_out(splits: NDArray[np.int8], split_by: SplitBy) -> tuple[str, ...]:
     return (f"{len(rows)} examples are in no split: those of {some(names)}",)
 
 
-def _check(splits: NDArray[np.int8], labels: NDArray[np.int64], label_map: Sequence[str], kind: str) -> tuple[str, ...]:
+def _check(splits: NDArray[np.int8], labels: Targets, label_map: Sequence[str], kind: str) -> tuple[str, ...]:
     notes = []
     for index, split in enumerate(SPLITS):
-        counts = np.bincount(labels[splits == index], minlength=len(label_map))
-        if not counts.sum():
+        of_split = labels[splits == index]
+        if not len(of_split):
             raise DataError(
                 f"data.splits: {split} would hold no example; change the shares or boundaries of data.splits"
             )
-        lacking = [name for name, count in zip(label_map, counts, strict=True) if not count]
+        counts = class_counts(of_split, label_map)  # of numbers there are none
+        lacking = [name for name, count in zip(label_map, counts, strict=False) if not count]
         if not lacking:
             continue
         if index == TRAIN:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.prepare.batches import CHUNK_BYTES, Frames
 
-MAPPED_BYTES = 160 * 2**20  # of a larger spool nothing is mapped: what is read so counts as memory of this process
+MAPPED_BYTES = 160 * 2**20  # a larger spool is not mapped: the pages that are read so count as memory of this process
 
 
 class Places(NamedTuple):
@@ -68,6 +68,7 @@ class Spool:
         buffer = memoryview(bytearray(max(int(sizes[first:last].sum()) for first, last in pairwise(cuts))))
         mapped = self._mapped
         with open(self.path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
             for first, last in pairwise(cuts):
                 filled = 0
                 for start, size in zip(starts[first:last].tolist(), sizes[first:last].tolist(), strict=True):
@@ -75,7 +76,7 @@ class Spool:
                     if mapped is not None:
                         target[:] = mapped[start : start + size]
                     else:
-                        num_read = os.preadv(file.fileno(), [target], start)
+                        num_read = os.preadv(descriptor, [target], start)
                         assert num_read == size, "a frame lies in the spool as it was written"
                     filled += size
                 yield Frames(buffer[:filled], sizes[first:last])

@@ -27,19 +27,17 @@ from tasks.errors import ConfigError, DataError
 from tasks.prepare.faults import Faults
 from tasks.prepare.groups import groups_of
 from tasks.prepare.image_worker import ImageWorkers
-from tasks.prepare.labels import label_index, label_map, labels_of, why_no_class
 from tasks.prepare.manifest import Feature
 from tasks.prepare.names import feature_names, rename_notes
 from tasks.prepare.remarks import Remarks
 from tasks.prepare.source import Batch, Column, Source, SourceSchema
+from tasks.prepare.staged_target import open_staged_target
 from tasks.prepare.table.columns import convert
 from tasks.prepare.threads import num_workers
 from tasks.sources import ArraySource, ImageFolderSource, TfdsSource
 from tasks.splits import GroupSplits, OfficialSplits, TimeSplits
 
 _UNSPLIT = "examples"  # stands in keys and messages for the split of a source that has none
-_TYPES = {"string": str, "class": str, "int64": int, "float64": float, "bool": bool}
-"""Of the values of a target."""
 
 
 def open_staged(config: DataConfig, directory: Path) -> Source:
@@ -64,12 +62,12 @@ class _Staged:
         self._staged = StagedSchema.read(directory / SCHEMA)
         self._wanted = _wanted_splits(config, self._staged)
         self._names = feature_names(list(self._staged.features), "input")
-        classes = self._classes()
-        self._label_index = label_index(classes, _TYPES[self._staged.target])
+        self._target = open_staged_target(config, self._staged, self._label_values)
         self.schema = SourceSchema(
             features={self._names[name]: feature for name, feature in self._staged.features.items()},
             inputs=tuple(self._names.values()),
-            label_map=classes,
+            label_map=self._target.names,
+            target=self._target.feature,
         )
         splits = _split_notes(self._staged, self._wanted)
         self._first_notes = (*self._staged.notes, *splits, *rename_notes(self._names, "input"))
@@ -87,12 +85,6 @@ class _Staged:
                     yield self._batch(table, row + np.flatnonzero(wanted), workers, remarks)
                 row += group.num_rows
         self.notes = self._first_notes + remarks.notes()
-
-    def _classes(self) -> tuple[str, ...]:
-        if self._staged.classes is not None:
-            return self._staged.classes
-        given = self._source.classes if isinstance(self._source, ArraySource) else None
-        return label_map(self._label_values(), self._source.target, given)
 
     def _tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """Yields the row groups, of about 8 MB at most."""
@@ -114,10 +106,11 @@ class _Staged:
         return pc.or_kleene(pc.is_null(table[SPLIT]), pc.is_in(table[SPLIT], pa.array(self._wanted, pa.string())))
 
     def _label_values(self) -> Iterator[Any]:
-        """Yields the targets of all good examples of the wanted splits, those of each row group once."""
+        """Yields the targets of all good examples of the wanted splits, each at least once."""
         for table in self._tables([TARGET, SPLIT, BAD_REASON]):
             good = pc.and_(self._is_wanted(table), pc.is_null(table[BAD_REASON]))
-            yield from table.filter(good)[TARGET].unique().to_pylist()
+            values = table.filter(good)[TARGET]
+            yield from (values if pa.types.is_list(values.type) else values.unique()).to_pylist()
 
     def _batch(self, table: pa.Table, rows: NDArray[np.int64], workers: ImageWorkers, remarks: Remarks) -> Batch:
         splits = [split or _UNSPLIT for split in table[SPLIT].to_pylist()]
@@ -130,7 +123,7 @@ class _Staged:
         for row, reason in enumerate(table[BAD_REASON].to_pylist()):
             if reason is not None:
                 faults.add(table[BAD_COLUMN][row].as_py(), {row: reason})
-        labels = self._labels(table[TARGET], faults)
+        labels = self._target.read(table[TARGET], faults)
         split_by = self._split_by(table[SPLIT_BY], splits, faults)
         columns: dict[str, Column] = {}
         for name, feature in self._staged.features.items():
@@ -149,23 +142,6 @@ class _Staged:
             split_by=None if split_by is None else _take(split_by, good),
             bad=faults.examples(splits, numbers),
         )
-
-    def _labels(self, values: pa.ChunkedArray, faults: Faults) -> NDArray[np.int64]:
-        if self._staged.target == "class":
-            labels: NDArray[np.int64] = pc.fill_null(values, -1).to_numpy()
-            outside = np.flatnonzero((labels < 0) | (labels >= len(self.schema.label_map)))
-            faults.add(self._source.target, {int(row): self._why_outside(int(labels[row])) for row in outside})
-            return labels
-        items = values.to_pylist()
-        labels = labels_of(items, self._label_index)
-        wrong = np.flatnonzero(labels < 0).tolist()
-        faults.add(self._source.target, {row: why_no_class(items[row]) for row in wrong})
-        return labels
-
-    def _why_outside(self, label: int) -> str:
-        number = len(self.schema.label_map)
-        unlabelled = " (so marks TFDS an example without a label)" if label == -1 else ""
-        return f"is {label}, not one of the {number} classes 0..{number - 1}{unlabelled}"
 
     def _split_by(
         self, values: pa.ChunkedArray, splits: list[str], faults: Faults

@@ -31,9 +31,17 @@ Scalars = dict[str, pa.Array]
 
 
 def scalar_features(features: Mapping[str, Feature], *, texts: bool) -> dict[str, Feature]:
-    """Returns the features that statistics are made of; an image stands there by its height and width in pixels."""
+    """Returns the features that statistics are made of; an image stands there by its height and width in pixels.
+
+    So does each of the numbers that are learned, by its place.
+    """
     size = Feature.of("number", "int64")
     scalars = {name: feature for name, feature in features.items() if feature.kind in _kinds(texts=texts)}
+    scalars |= {
+        f"{name}.{place}": Feature.of("number", feature.dtype)
+        for name, feature in _learned(features)
+        for place in range(feature.shape[0] or 0)
+    }
     return scalars | {f"{name}.{side}": size for name in _images(features) for side in ("height", "width")}
 
 
@@ -44,6 +52,9 @@ def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature], *
         for name, feature in features.items()
         if feature.kind in _kinds(texts=texts)
     }
+    for name, feature in _learned(features):
+        numbers = np.asarray(columns[name]).T
+        scalars |= {f"{name}.{place}": pa.array(each, _TYPES[feature.dtype]) for place, each in enumerate(numbers)}
     for name in _images(features):
         sizes = np.array([_size(encoded) for encoded in columns[name]], np.int64).reshape(-1, 2)
         scalars |= {f"{name}.width": pa.array(sizes[:, 0]), f"{name}.height": pa.array(sizes[:, 1])}
@@ -179,6 +190,11 @@ def _kinds(*, texts: bool) -> set[str]:
 
 def _images(features: Mapping[str, Feature]) -> list[str]:
     return [name for name, feature in features.items() if feature.kind == "image"]
+
+
+def _learned(features: Mapping[str, Feature]) -> list[tuple[str, Feature]]:
+    """Returns the label if it is numbers, [n, num_numbers]."""
+    return [(n, feature) for n, feature in features.items() if feature.kind == "label" and feature.dtype[:5] == "float"]
 
 
 def _size(encoded: bytes) -> tuple[int, int]:

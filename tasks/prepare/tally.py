@@ -20,7 +20,7 @@ class Tally:
         """Begins with none."""
         self.num_bad = 0
         self.first_bad: list[BadExample] = []
-        self._labels: list[NDArray[np.int64]] = []
+        self._labels: list[NDArray[Any]] = []
         self._hashes: list[NDArray[np.uint64]] = []
         self._split_by: list[Sequence[str] | NDArray[np.int64]] = []
 
@@ -35,8 +35,8 @@ class Tally:
                 self._split_by.append(batch.split_by)
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """[n], indices into the label map."""
+    def labels(self) -> NDArray[Any]:
+        """What is learned, as in a Batch: [n, ...]."""
         return _join(self._labels, np.zeros(0, np.int64))
 
     @property
@@ -71,7 +71,7 @@ class Tally:
 def _join(parts: list[NDArray[Any]], none: NDArray[Any]) -> NDArray[Any]:
     """Returns the parts as one array, which takes their place: of millions of examples two copies would be large."""
     if len(parts) != 1:
-        parts[:] = [np.concatenate([none, *parts])]
+        parts[:] = [np.concatenate(parts or [none])]
     return parts[0]
 
 

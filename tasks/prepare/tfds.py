@@ -24,9 +24,14 @@ def tfds_metadata(manifest: ShardManifest) -> dict[str, str]:
     Without the label names if TFDS would read others from a file of lines: it then knows the labels by their numbers.
     """
     texts = {"dataset_info.json": _json(_dataset_info(manifest)), "features.json": _json(_features(manifest))}
-    if _are_lines(manifest.label_map):
+    if _names_classes(manifest) and _are_lines(manifest.label_map):
         texts[f"{manifest.target}.labels.txt"] = "".join(f"{label}\n" for label in manifest.label_map)
     return texts
+
+
+def _names_classes(manifest: ShardManifest) -> bool:
+    """Returns whether the label is an index into the label map, which TFDS knows for one class an example only."""
+    return manifest.features[manifest.target].shape == ()
 
 
 def _are_lines(label_map: Sequence[str]) -> bool:
@@ -54,10 +59,11 @@ def _dataset_info(manifest: ShardManifest) -> dict[str, Any]:
 
 def _features(manifest: ShardManifest) -> dict[str, Any]:
     features = {name: _tensor(feature) for name, feature in manifest.features.items()}
-    features[manifest.target] = {
-        "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
-        "classLabel": {"numClasses": str(len(manifest.label_map))},
-    }
+    if _names_classes(manifest):
+        features[manifest.target] = {
+            "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
+            "classLabel": {"numClasses": str(len(manifest.label_map))},
+        }
     return {
         "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
         "featuresDict": {"features": features},

@@ -89,7 +89,7 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
             DIGEST_TAG: exported.digest,
             RUN_TAG: run.id,
             "millstream.data_digest": shards.data_digest,
-            f"eval.{report.split}.accuracy": f"{report.accuracy:.6g}",
+            f"eval.{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",
         },
     )
 
@@ -102,9 +102,8 @@ def _signature(exported: ExportManifest) -> ModelSignature:
     """Returns the types and shapes of the SavedModel's `serving_default`."""
     inputs = [TensorSpec(_dtype(input), (-1, *input.shape), name) for name, input in exported.inputs.items()]
     outputs = [
-        TensorSpec(np.dtype("float32"), (-1, len(exported.label_map)), "probabilities"),
-        TensorSpec(np.dtype("int64"), (-1,), "class"),
-        TensorSpec(np.dtype("str"), (-1,), "label"),
+        TensorSpec(np.dtype("str" if output.dtype == "string" else output.dtype), (-1, *output.shape), name)
+        for name, output in exported.outputs.items()
     ]
     return ModelSignature(Schema(inputs), Schema(outputs))
 

@@ -11,6 +11,7 @@ from tasks.errors import ConfigError
 from tasks.evaluate.report import REPORT, EvalReport
 from tasks.files import Record, is_completed
 from tasks.runs import Run, RunState
+from tasks.target import is_lower_better
 from tasks.track import client
 from tasks.track.contents import data_counts, find_manifest, find_trained
 from tasks.track.params import flatten
@@ -40,7 +41,7 @@ class Comparison(Record):
 
 @dataclass(frozen=True)
 class Until:
-    """A value of a metric to be reached: a loss from above, all else from below."""
+    """A value of a metric to be reached: a loss or error from above, all else from below."""
 
     metric: str
     value: float
@@ -61,7 +62,7 @@ class Until:
 
     def step(self, history: _History) -> int | None:
         """Returns the first step at which it was reached."""
-        sign = -1 if self.metric.endswith("loss") else 1
+        sign = -1 if is_lower_better(self.metric) else 1
         reached = (step for step, value in history.get(self.metric, {}).items() if sign * value >= sign * self.value)
         return min(reached, default=None)
 
@@ -107,7 +108,7 @@ def last_figures(run: Run) -> dict[str, float]:
         figures |= {"best_step": trained.best_step, f"best_{run.config.train.best_metric}": trained.best_value}
         figures["num_parameters"] = trained.num_parameters
     if report is not None:
-        figures |= {"eval/accuracy": report.accuracy, "eval/loss": report.loss}
+        figures |= {f"eval/{name}": value for name, value in report.figures.items()}
         figures["eval/num_examples"] = report.num_examples
     return figures
 

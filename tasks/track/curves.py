@@ -11,7 +11,13 @@ from tasks.runs import Run
 # Of Okabe and Ito's palette, which colour-blind readers can tell apart; the line style says the same once more.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 LINES = ("-", "--", "-.", ":")
-FIRST = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate", "perf/examples_per_second")
+FIRST = (
+    *("loss", "val_loss"),
+    *("accuracy", "val_accuracy", "val_roc_auc"),
+    *("subset_accuracy", "val_subset_accuracy", "val_macro_f1"),
+    *("mae", "val_mae", "val_rmse"),
+    *("learning_rate", "perf/examples_per_second"),
+)
 DPI = 150
 MAX_POINTS_MARKED = 40
 

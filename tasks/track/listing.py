@@ -6,6 +6,7 @@ from pathlib import Path
 from tasks import events
 from tasks.files import lock
 from tasks.runs import CHOOSE_LOCK, Run, RunState, find_run, is_free, list_runs
+from tasks.target import is_lower_better
 from tasks.track.comparison import find_report
 
 
@@ -16,8 +17,10 @@ class RunSummary(RunState):
     """train.best_metric of its config."""
     best_value: float | None
     """The best so far."""
-    eval_accuracy: float | None
-    """Of the best checkpoint on the evaluated split."""
+    eval_metric: str
+    """The first figure of the report; empty without one."""
+    eval_value: float | None
+    """Its value, of the best checkpoint on the evaluated split."""
     examples_per_second: float | None
 
 
@@ -50,11 +53,12 @@ def _status(workspace: Path, state: RunState) -> str:
 def _summary(run: Run, state: RunState) -> RunSummary:
     metric, history, report = run.config.train.best_metric, events.history(run.events), find_report(run)
     values, rates = history.get(metric, {}), history.get("perf/examples_per_second", {})
-    best = min if metric == "val_loss" else max
+    best = min if is_lower_better(metric) else max
     return RunSummary(
         **state.model_dump(),
         best_metric=metric,
         best_value=best((value for value in values.values() if math.isfinite(value)), default=None),
-        eval_accuracy=None if report is None else report.accuracy,
+        eval_metric="" if report is None else report.headline,
+        eval_value=None if report is None else report.figures[report.headline],
         examples_per_second=rates[max(rates)] if rates else None,
     )

@@ -84,7 +84,7 @@ class Tracker:
 
     def log_report(self, report: EvalReport) -> None:
         """Logs the figures as eval/*; the report and its plots are found where they lie."""
-        figures = {"accuracy": report.accuracy, "loss": report.loss, "num_examples": report.num_examples}
+        figures = {**report.figures, "num_examples": report.num_examples}
         # By the step of what was evaluated: a run that went on longer is evaluated once more.
         self._log("eval", figures, step=int(report.checkpoint.name))
 

@@ -19,7 +19,7 @@ def batches_of(strategy: tf.distribute.Strategy, slices: tf.data.Dataset) -> Any
 
 def next_batch(strategy: tf.distribute.Strategy, batches: Any) -> dict[str, tf.Tensor]:
     """Returns the next global batch, each value distributed over the replicas; in a graph or out of it."""
-    if isinstance(batches, tf.distribute.DistributedIterator):
+    if not _is_host(strategy):
         return next(batches)
     return {
         name: strategy.experimental_distribute_values_from_function(

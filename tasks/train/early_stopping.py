@@ -4,15 +4,16 @@ import math
 from typing import Any
 
 from tasks.optimization import EarlyStopping
+from tasks.target import is_lower_better
 from tasks.train.checkpoint import Position
 
 
 def is_better(metric: str, value: float, than: float | None, *, by: float = 0.0) -> bool:
-    """Returns whether a metric improved by more than `by`: a loss falls, anything else rises; all is better than None.
+    """Returns whether a metric improved by more than `by`; anything is better than None.
 
-    A value that is not finite is never better.
+    Losses and errors have to fall, all else to rise. A value that is not finite is never better.
     """
-    sign = -1 if metric.endswith("loss") else 1
+    sign = -1 if is_lower_better(metric) else 1
     return math.isfinite(value) and (than is None or sign * (value - than) > by)
 
 

@@ -16,17 +16,10 @@ class Predictions(NamedTuple):
 
     ids: np.ndarray
     """[n] int64, the examples' ids."""
-    labels: np.ndarray
-    """[n] int64."""
-    logits: np.ndarray
-    """[n, num_classes], in the model's own float type."""
-
-    def figures(self) -> dict[str, float]:
-        """Returns accuracy, and loss: the mean cross-entropy in nats, summed in float64."""
-        logits = self.logits.astype(np.float64)
-        log_sums = np.logaddexp.reduce(logits, axis=1)
-        losses = log_sums - np.take_along_axis(logits, self.labels[:, None], axis=1)[:, 0]
-        return {"accuracy": float(np.mean(logits.argmax(axis=1) == self.labels)), "loss": float(losses.mean())}
+    targets: np.ndarray
+    """[n, ...], as `tasks.prepare.targets` has them."""
+    outputs: np.ndarray
+    """[n, num_outputs] of the model, in its own float type."""
 
 
 class Predictor:
@@ -55,7 +48,7 @@ class Predictor:
 
     def predict(self) -> Predictions:
         """Returns the predictions of the model as it is now; raises Stopped if a signal comes meanwhile."""
-        ids, labels, logits = [], [], []
+        ids, targets, outputs = [], [], []
         batches = iter(self._batches)
         for number in range(self._num_batches):
             # A large split is no hang; before the first batch the graph may have to be made.
@@ -64,6 +57,6 @@ class Predictor:
             batch = next(batches)
             mask = self._team.rows(batch["mask"])
             ids.append(self._team.rows(batch[self._id])[mask])
-            labels.append(self._team.rows(batch[self._target])[mask])
-            logits.append(self._team.rows(self._run(batch))[mask])
-        return Predictions(np.concatenate(ids), np.concatenate(labels), np.concatenate(logits))
+            targets.append(self._team.rows(batch[self._target])[mask])
+            outputs.append(self._team.rows(self._run(batch))[mask])
+        return Predictions(np.concatenate(ids), np.concatenate(targets), np.concatenate(outputs))

@@ -29,6 +29,7 @@ from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import RunSteps, StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
+from tasks.train.trial import smaller_if_exhausted
 from tasks.workers.child import progress, stop_if, stop_requested
 from tasks.workers.cluster import is_led, serve
 
@@ -49,12 +50,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     config = run.config.train
     progress("start")
     setup = set_up(run, Shards.model_validate(shards))
-    position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
-    check_statistics(setup, position)
-    position = position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
+    position = _begin(run, setup)
     resumed_from_step = position.step
-    if resumed_from_step:
-        progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
@@ -70,7 +67,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
-            outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
+            with smaller_if_exhausted(run, setup):
+                outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
@@ -99,6 +97,15 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     if not setup.team.is_chief:
         return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _begin(run: Run, setup: Setup) -> Position:
+    """Returns the position of the newest good checkpoint, which is loaded, or the start."""
+    position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
+    check_statistics(setup, position, allowed=run.config.train.allow_bn_change)
+    if position.step:
+        progress("note", line=f"goes on from step {position.step} of {setup.total_steps}")
+    return position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
 
 
 def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps:
@@ -193,18 +200,19 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     if perf:
         _record(run, setup, perf, step=position.step)
     progress("validate", step=position.step)
-    figures = setup.validate().figures()
+    predictions, metric = setup.validate(), setup.head.metric
+    figures = setup.head.figures(predictions.targets, predictions.outputs)
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,
-        "accuracy": position.epoch_num_correct / position.epoch_num_examples,
+        metric: position.epoch_num_correct / position.epoch_num_examples,
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
     }
     if setup.loss_scale is not None:
         metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
     _record(run, setup, metrics, step=position.step)
-    shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
+    shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", metric, "val_loss", f"val_{metric}"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
     odd = [name for name, value in metrics.items() if not math.isfinite(value)]
     if odd:

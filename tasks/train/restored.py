@@ -31,7 +31,7 @@ def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path, distribu
     preprocess = Preprocess(manifest, run.config.feed)
     model = build_placed(
         distribute,
-        lambda: build_model(run.config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values),
+        lambda: build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
     )
     ema = Ema(model.variables, run.config.train.ema)
     load(checkpoint, [*model.variables, *ema.variables])

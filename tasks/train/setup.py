@@ -17,14 +17,16 @@ from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
 from tasks.models.placement import build_placed
 from tasks.models.recompute import recompute
-from tasks.prepare.manifest import Shards
+from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.runs import Run
 from tasks.starting_weights import FileWeights
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
+from tasks.train.head import Head, make_head
 from tasks.train.inference import Predictions, Predictor
-from tasks.train.loss import Loss, build_loss
+from tasks.train.loss import Loss, class_weights, own_loss
 from tasks.train.loss_scale import LossScale
+from tasks.train.microbatch import microbatch_of
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.reduction import Sum, make_sum
@@ -52,7 +54,9 @@ class Setup:
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
+    head: Head
     loss: Loss
+    """Of the head, or the user's own."""
     ema: Ema
     validation: Predictor
     input_facts: FeedFacts
@@ -88,8 +92,10 @@ class Setup:
             return self.validation.predict()
 
 
-def set_up(run: Run, shards: Shards) -> Setup:
+def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
     """Returns the parts of a run's training; raises ConfigError if the config does not fit data or machine.
+
+    `microbatch` is instead of what the run says; for a trial.
 
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
@@ -97,7 +103,6 @@ def set_up(run: Run, shards: Shards) -> Setup:
     strategy = placing = open_strategy(config.distribute)
     coordinator = None
     if isinstance(placing, tf.distribute.ParameterServerStrategy):
-        _check_asynchronous(config.train)
         coordinator = tf.distribute.coordinator.ClusterCoordinator(placing)
         strategy = tf.distribute.get_strategy()
     team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
@@ -112,7 +117,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         num_replicas=num_replicas,
         num_workers=team.num_workers,
         worker=team.worker,
-        microbatch=config.train.microbatch,
+        microbatch=microbatch or microbatch_of(run),
     )
 
     def steps(duration: Duration) -> int:
@@ -127,7 +132,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
     with placing.scope():
         model = build_placed(
             config.distribute,
-            lambda: build_model(config.model, preprocess.inputs, len(manifest.label_map), preprocess.num_values),
+            lambda: build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
         )
         check_invariance(model, config.train.invariance)
         check_xla(model, config.train, num_replicas=num_replicas)
@@ -151,6 +156,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         worker=team.worker,
     )
     progress("note", line=feed.plan.line())
+    head = make_head(config, manifest)
     return Setup(
         strategy=strategy,
         coordinator=coordinator,
@@ -160,9 +166,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
         model=model,
         optimizer=optimizer,
         ema=ema,
-        loss=build_loss(
-            config.train, manifest.label_map, manifest.splits["train"].class_counts, folder=config.model.folder
-        ),
+        head=head,
+        loss=_loss(run, manifest, head),
         validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id, team=team),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
@@ -174,8 +179,17 @@ def set_up(run: Run, shards: Shards) -> Setup:
     )
 
 
-def check_statistics(setup: Setup, position: Position) -> None:
-    """Raises ConfigError if the training would go on with batch statistics over another number of examples.
+def _loss(run: Run, manifest: ShardManifest, head: Head) -> Loss:
+    train = run.config.train
+    if ":" not in train.loss:
+        return head.loss
+    weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
+    return own_loss(train.loss, run.config.model.folder, weights)
+
+
+def check_statistics(setup: Setup, position: Position, *, allowed: bool) -> None:
+    """Raises ConfigError if the training would go on with batch statistics over another number of examples, unless that
+    is `allowed`.
 
     Says, at the start of a training, that they are not those of the whole global batch.
     """
@@ -196,11 +210,14 @@ def check_statistics(setup: Setup, position: Position) -> None:
             same = f"a number of replicas that divides {before}"
         else:
             same = f"train.microbatch={before // replicas}"
-        raise ConfigError(
+        changed = (
             f"train.microbatch: the model normalises over the examples that are taken at once, {now or whole} of a "
             f"global batch on {replicas} replica(s), and until step {position.step} it did over {before or whole}, "
-            f"which gives other weights; go on with {same}, or begin a new run with --fresh"
+            "which gives other weights"
         )
+        if not allowed:
+            raise ConfigError(f"{changed}; go on with {same}, or begin a new run with --fresh")
+        logger.warning("%s, as train.allow_bn_change=true allows", changed)
 
 
 def set_precision_and_seeds(config: TrainConfig, precision: str) -> None:
@@ -224,22 +241,3 @@ def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
     where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
     progress("note", line=f"train.precision: auto is {precision} on {where}")
     return precision
-
-
-def _check_asynchronous(config: TrainConfig) -> None:
-    """Raises ConfigError if a training promises what no parameter server can keep."""
-    found = {
-        "train.deterministic=true": (config.deterministic, "train.deterministic=false: no two trainings end alike"),
-        "train.ema": (config.ema is not None, "another distribute.kind, or no averages: they would be of no one step"),
-        "train.precision": (
-            config.precision in ("mixed_float16", "auto"),
-            "float32 or mixed_bfloat16: a loss scale would be changed by several workers at once",
-        ),
-        "train.on_nonfinite=rollback": (
-            config.on_nonfinite == "rollback",
-            "train.on_nonfinite=stop: a step cannot be taken back alone",
-        ),
-    }
-    for setting, (is_set, instead) in found.items():
-        if is_set:
-            raise ConfigError(f"{setting}: does not go with distribute.kind=parameter_server; take {instead}")

@@ -20,6 +20,7 @@ class StepOutcomes(NamedTuple):
     loss: tf.Tensor
     """Mean loss of the global batch, regularisation included."""
     num_correct: tf.Tensor
+    """Sum of Head.score over the global batch: how many are right, or of a regression the absolute errors."""
     num_valid: tf.Tensor
     """int64, examples in the global batch."""
     healthy: tf.Tensor
@@ -117,8 +118,8 @@ def make_step(
             if model.losses:
                 mine += tf.add_n([tf.cast(loss, float_type) for loss in model.losses]) / num_parts
             scaled = mine if loss_scale is None else mine * scale
-        correct = keras.metrics.sparse_categorical_accuracy(labels, logits)
-        num_correct = tf.reduce_sum(tf.where(mask, tf.cast(correct, float_type), 0))
+        score = tf.cast(setup.head.score(labels, logits), float_type)
+        num_correct = tf.reduce_sum(tf.where(mask, score, 0))
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)

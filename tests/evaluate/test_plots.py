@@ -34,7 +34,7 @@ def test_confusion_matrix_of_many_classes_has_no_numbers(tmp_path):
 
 
 def test_learning_curves_show_every_epoch_and_the_best_step(tmp_path):
-    figure = plots.learning_curves(HISTORY, best_step=20)
+    figure = plots.learning_curves(HISTORY, metric="accuracy", best_step=20)
     figure.savefig(tmp_path / "plot.png")
     for axes, name in zip(figure.axes, ("loss", "accuracy"), strict=True):
         training, validation, best = axes.lines
@@ -54,4 +54,4 @@ def test_learning_curves_of_any_length_are_drawn(epochs, tmp_path):
         "epoch": {epoch: float(epoch) for epoch in curve},
         **{name: curve for name in HISTORY if name != "epoch"},
     }
-    plots.learning_curves(history, best_step=1).savefig(tmp_path / "plot.png")
+    plots.learning_curves(history, metric="accuracy", best_step=1).savefig(tmp_path / "plot.png")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tasks.config import FeedConfig
+from tasks.export.answer import OneClass
 from tasks.export.savedmodel import save
 from tasks.feed.feed import evaluation_feed
 from tasks.feed.preprocess import Preprocess
@@ -33,7 +34,7 @@ def test_raw_inputs_become_the_same_through_the_feed_and_through_the_export(tmp_
     preprocess = Preprocess(manifest, config)
     model = bare_model(preprocess)
     manifest = manifest.model_copy(update={"label_map": tuple(map(str, range(model.output_shape[1])))})
-    save(model, preprocess, manifest, str(tmp_path / "model"))
+    save(model, preprocess, manifest, OneClass(manifest.label_map), str(tmp_path / "model"))
 
     feed = evaluation_feed(shards.directory, manifest, "test", config, batch_size=NUM_EXAMPLES, num_replicas=1)
     [batch] = feed.one_pass()

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from tasks.errors import DataError, ExportError
 from tasks.evaluate.report import PREDICTIONS
 from tasks.evaluate.stage import evaluate
+from tasks.export.answer import OneClass
 from tasks.export.manifest import EXPORT, ExportManifest, SignatureInput
 from tasks.export.parity import check
 from tasks.export.stage import export
@@ -161,7 +162,9 @@ class TestCheck:
         return {"probabilities": probabilities, "class": np.array([1, 0, 0]), "label": labels, **changes}
 
     def check(self, **changes):
-        return check("serialized", self.answer(**changes), self.trained, self.ids, ("no", "yes"), tolerance=1e-3)
+        return check(
+            "serialized", self.answer(**changes), self.trained, self.ids, OneClass(("no", "yes")), tolerance=1e-3
+        )
 
     def test_largest_difference_is_returned(self):
         probabilities = self.trained.astype(np.float32)

@@ -64,7 +64,7 @@ def test_json_holds_state_and_figures(runs: list[Run], capsys: pytest.CaptureFix
     history.runs(status="finished", json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["best_metric"], found["best_value"]) == ("val_loss", 0.125)
-    assert (found["eval_accuracy"], found["examples_per_second"]) == (0.75, 12345.0)
+    assert (found["eval_metric"], found["eval_value"], found["examples_per_second"]) == ("accuracy", 0.75, 12345.0)
     assert found["data_digest"] == "d"
 
 

@@ -29,7 +29,7 @@ def mlflow_run(finished):
 def test_it_learns_the_digits(finished):
     assert finished["report"]["split"] == "test"
     assert finished["report"]["num_examples"] == 180
-    assert finished["report"]["accuracy"] >= 0.96
+    assert finished["report"]["figures"]["accuracy"] >= 0.96
     assert finished["trained"]["num_replicas"] == 2
     assert finished["trained"]["num_steps"] == 5 * 23
 
@@ -47,7 +47,7 @@ def test_one_mlflow_run_holds_params_metrics_and_tags(finished, mlflow_run):
     assert mlflow_run.data.params["feed.global_batch_size"] == "64"
     metrics = mlflow_run.data.metrics
     assert {"loss", "accuracy", "val_loss", "val_accuracy", *(f"perf/{name}" for name in PERF)} <= metrics.keys()
-    assert metrics["eval/accuracy"] == finished["report"]["accuracy"]
+    assert metrics["eval/accuracy"] == finished["report"]["figures"]["accuracy"]
     for name in PERF:
         assert metrics[f"perf/{name}"] == finished["trained"][name]
     assert mlflow_run.data.tags["prefect.flow_run_id"]

@@ -96,7 +96,7 @@ def test_the_version_leads_back_to_run_data_and_figures(
         "millstream.digest": registered.digest,
         "millstream.run_id": run.id,
         "millstream.data_digest": trained_run.shards.data_digest,
-        "eval.test.accuracy": f"{report.accuracy:.6g}",
+        "eval.test.accuracy": f"{report.figures['accuracy']:.6g}",
     }
     found = client.get_run(version.run_id)
     assert found.info.status == "FINISHED"

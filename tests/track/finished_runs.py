@@ -48,8 +48,8 @@ def eval_report(run: Run, *, accuracy: float = 0.75) -> EvalReport:
         checkpoint=run.checkpoints / "20",
         split="test",
         num_examples=4,
-        accuracy=accuracy,
-        loss=0.5,
+        figures={"accuracy": accuracy, "loss": 0.5},
+        headline="accuracy",
         classes=(ClassFigures(name="0", num_examples=4, precision=1.0, recall=0.75, f1=0.86),),
         directory=run.report,
     )

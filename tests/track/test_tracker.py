@@ -262,8 +262,8 @@ def _report(run: Run) -> EvalReport:
         checkpoint=run.checkpoints / "20",
         split="test",
         num_examples=4,
-        accuracy=0.75,
-        loss=0.5,
+        figures={"accuracy": 0.75, "loss": 0.5},
+        headline="accuracy",
         classes=(ClassFigures(name="0", num_examples=4, precision=1.0, recall=0.75, f1=0.86),),
         directory=run.report,
     )

@@ -102,5 +102,5 @@ def test_training_does_not_see_the_averages_but_validation_does(trainer, unbroke
 def test_what_is_validated_is_evaluated_and_exported(trainer, unbroken):
     run, trained = unbroken
     report = evaluate(run, trainer.digits.shards, trained)
-    assert report.loss == pytest.approx(trained.best_value, rel=1e-6)
+    assert report.figures["loss"] == pytest.approx(trained.best_value, rel=1e-6)
     assert export(run, trainer.digits.shards, trained, report).largest_difference < 1e-5

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.config import ModelConfig, TrainConfig, build_config
+from tasks.config import ModelConfig, build_config
 from tasks.errors import ConfigError
 from tasks.models.build import code_digest
-from tasks.train.loss import build_loss
+from tasks.train.loss import own_loss
 
 HERE = str(Path(__file__).parent)
 EXACT = (
@@ -24,15 +24,14 @@ EXACT = (
 )
 
 
-def loss_of(name, **settings):
-    config = TrainConfig(loss=f"losses_for_tests:{name}", **settings)
-    return build_loss(config, ["a", "b", "c"], [5, 3, 2], folder=HERE)
+def loss_of(name, weights=None):
+    return own_loss(f"losses_for_tests:{name}", HERE, weights)
 
 
 def test_it_is_called_with_labels_and_logits_and_weighed_by_class():
     labels, logits = tf.constant([0, 2], tf.int64), tf.constant([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     p = np.array([np.exp(2) / (np.exp(2) + 2), 1 / 3])
-    found = loss_of("focal", class_weights={"c": 4.0})(labels, logits)
+    found = loss_of("focal", [1.0, 1.0, 4.0])(labels, logits)
     np.testing.assert_allclose(found, -np.log(p) * (1 - p) ** 2 * [1, 4], rtol=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tasks.config import build_config
 from tasks.errors import ConfigError
 from tasks.train.stage import train
 
@@ -34,8 +35,8 @@ def test_training_goes_on_without_a_worker_that_died(trainer, tmp_path, caplog):
     ]
 
 
-def test_what_a_parameter_server_cannot_keep_is_refused(trainer):
+def test_what_a_parameter_server_cannot_keep_is_refused():
     with pytest.raises(
         ConfigError, match=r"^train.deterministic=true: does not go with distribute.kind=parameter_server"
     ):
-        train(trainer.run("distribute.kind=parameter_server"), trainer.digits.shards)
+        build_config({"name": "digits", "distribute": {"kind": "parameter_server"}})

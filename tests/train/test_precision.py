@@ -173,5 +173,5 @@ def test_the_digits_are_learned_and_served_in_float32(trainer, precision):
     dtypes = {str(array.dtype) for array in load_file(Path(result.best_checkpoint) / VARIABLES).values()}
     assert not dtypes & {"float16", "bfloat16"}
     report = evaluate(run, shards, result)
-    assert report.accuracy >= 0.95
+    assert report.figures["accuracy"] >= 0.95
     assert export(run, shards, result, report).largest_difference <= 1e-5

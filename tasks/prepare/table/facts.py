@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.labels import MAX_CLASSES
+from tasks.prepare.labels import MAX_CLASSES, split_names
 from tasks.prepare.table.columns import lengths_of
 from tasks.prepare.table.rows import Rows, TableFiles
 from tasks.prepare.table.usage import Usage, why_empty
@@ -35,13 +35,21 @@ class Facts:
 
 
 def find_facts(
-    files: TableFiles, inputs: Sequence[Usage], target: Usage | None, id: Usage | None, *, missing: bool
+    files: TableFiles,
+    inputs: Sequence[Usage],
+    targets: Sequence[Usage],
+    id: Usage | None,
+    *,
+    missing: bool,
+    delimiter: str | None = None,
 ) -> Facts:
-    """Returns the facts of all rows; `target` is None if its classes are known, `missing` asks which inputs have gaps.
+    """Returns the facts of all rows; `targets` are those whose classes or lengths are to be found.
+
+    With a `delimiter` each of a target's texts names several classes. `missing` asks which inputs have gaps.
 
     Raises ConfigError if an input has no value in any row, or if most lists of a column are not of one length.
     """
-    survey = _Survey(inputs, target, id, missing)
+    survey = _Survey(inputs, targets, id, missing, delimiter)
     for file in files.types:
         if not (names := survey.unsettled_columns()):
             break
@@ -62,9 +70,17 @@ def texts_of(values: Values) -> list[str]:
 class _Survey:
     """The facts of the rows so far, and which columns may still tell more."""
 
-    def __init__(self, inputs: Sequence[Usage], target: Usage | None, id: Usage | None, missing: bool) -> None:
-        self._inputs, self._target, self._id, self._missing = inputs, target, id, missing
-        lists = [each for each in (*inputs, target) if each is not None and each.form.meaning == "list"]
+    def __init__(
+        self,
+        inputs: Sequence[Usage],
+        targets: Sequence[Usage],
+        id: Usage | None,
+        missing: bool,
+        delimiter: str | None,
+    ) -> None:
+        self._inputs, self._targets, self._id, self._missing = inputs, targets, id, missing
+        self._delimiter = delimiter
+        lists = [each for each in (*inputs, *targets) if each.form.meaning == "list"]
         self._lengths: dict[str, Counter[int]] = {each.name: Counter() for each in lists}
         self._valued: set[str] = set()
         self._ids: list[NDArray[np.int64]] = []
@@ -72,7 +88,7 @@ class _Survey:
 
     def unsettled_columns(self) -> list[str]:
         """Returns the columns of which more rows can tell more."""
-        usages = [*(usage for usage in self._inputs if self._is_unsettled(usage)), self._target, self._id]
+        usages = [*(usage for usage in self._inputs if self._is_unsettled(usage)), *self._targets, self._id]
         return list(dict.fromkeys(usage.name for usage in usages if usage is not None))
 
     def add(self, rows: Rows) -> None:
@@ -87,10 +103,12 @@ class _Survey:
                 self._facts.missing.add(usage.name)
             if not gaps.all():
                 self._valued.add(usage.name)
-        if self._target is not None and self._target.name not in self._lengths:
-            values = self._target.convert(rows.columns[self._target.name])
-            if len(self._facts.classes) <= MAX_CLASSES:
-                self._facts.classes |= _different(values, self._target.form.meaning)
+        for usage in self._targets:
+            if usage.name not in self._lengths and len(self._facts.classes) <= MAX_CLASSES:
+                found = _different(usage.convert(rows.columns[usage.name]), usage.form.meaning)
+                if self._delimiter is not None:
+                    found = {name for text in found for name in split_names(text, self._delimiter) if name}
+                self._facts.classes |= found
         if self._id is not None:
             texts = texts_of(self._id.convert(rows.columns[self._id.name]))
             self._ids.append(np.fromiter(map(hash, texts), np.int64, len(texts)))

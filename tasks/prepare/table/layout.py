@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from tasks.config import DataConfig
 from tasks.errors import ConfigError, DataError
-from tasks.prepare.labels import label_index, label_map
 from tasks.prepare.manifest import Feature, Kind
 from tasks.prepare.names import MARK, feature_names, rename_notes
 from tasks.prepare.source import SourceSchema
@@ -20,9 +19,11 @@ from tasks.prepare.table.json_lines import JsonLinesFiles
 from tasks.prepare.table.partitions import Partitioned
 from tasks.prepare.table.roles import assign_roles
 from tasks.prepare.table.rows import TableFiles
+from tasks.prepare.table.target import TableTarget, open_target, target_columns
 from tasks.prepare.table.usage import Usage, usage_of
 from tasks.sources import ColumnType, TableSource
 from tasks.splits import TimeSplits, is_whole_number
+from tasks.target import MultiLabelTarget
 
 _FORMATS = {
     "parquet": ("parquet", "pq"),
@@ -31,8 +32,6 @@ _FORMATS = {
     "arrow": ("arrow", "feather", "ipc"),
 }
 _PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
-_TYPES = {"text": str, "int": int, "float": float, "bool": bool, "list": str}
-"""Of the values of a target, by the meaning of its column; a list is one-hot, its classes are names."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,7 @@ class Layout:
     files: TableFiles
     inputs: dict[str, Usage]
     """By the name of the feature."""
-    target: Usage
-    label_index: dict[str, int]
-    """The label of each class, by what `class_name` calls it; of no meaning to a one-hot target."""
+    target: TableTarget
     id: Usage | None
     split: Usage | None
     repeated: frozenset[int]
@@ -62,12 +59,12 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
     table = Partitioned(_open(directory, files, source))
     roles = assign_roles(config, source, list(dict.fromkeys(name for types in table.types.values() for name in types)))
     times = [config.splits.column] if isinstance(config.splits, TimeSplits) else []
-    open_names = dict.fromkeys([*roles.inputs, roles.target, *times])
+    open_names = dict.fromkeys([*roles.inputs, *source.targets, *times])
     inferred = table.infer([name for name in open_names if name not in source.types and name not in source.text])
     wanted: dict[str, ColumnType] = {**inferred, **source.types}
 
     inputs = [_input(name, table, wanted.get(name), source) for name in roles.inputs]
-    target = _target(roles.target, table, wanted.get(roles.target), source)
+    targets = [usage_of(name, table.types, wanted.get(name), source.decimal_point) for name in source.targets]
     id = None if roles.id is None else _text(roles.id, table, source)
     split = None
     if roles.split is not None:
@@ -76,21 +73,21 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
             if isinstance(config.splits, TimeSplits)
             else _text(roles.split, table, source)
         )
-    known = source.classes is not None and target.form.meaning != "list"
-    facts = find_facts(table, inputs, None if known else target, id, missing=source.missing == "keep")
+    unknown = target_columns(config.target, source, targets)
+    delimiter = config.target.delimiter if isinstance(config.target, MultiLabelTarget) else None
+    facts = find_facts(table, inputs, unknown, id, missing=source.missing == "keep", delimiter=delimiter)
     if not facts.num_rows:
         raise DataError(f"{directory / files[0]}: holds no rows{' nor do the other files' if files[1:] else ''}")
     inputs = [replace(usage, length=facts.lengths.get(usage.name)) for usage in inputs]
-    target = replace(target, length=facts.lengths.get(target.name))
+    target = open_target(config.target, source, targets, facts)
     names = feature_names(roles.inputs)
-    classes = _classes(target, facts, source)
+    features = _features(inputs, names, facts, source)
     return Layout(
-        schema=SourceSchema(_features(inputs, names, facts, source), tuple(names.values()), classes),
+        schema=SourceSchema(features, tuple(names.values()), target.names, target.feature),
         notes=(*table.notes, *_notes(inputs, names, facts, inferred, source)),
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
         target=target,
-        label_index=label_index(classes, _TYPES[target.form.meaning]),
         id=id,
         split=split,
         repeated=facts.repeated,
@@ -139,16 +136,6 @@ def _input(name: str, table: TableFiles, wanted: ColumnType | None, source: Tabl
         raise ConfigError(
             f"data.source.text: {name!r} is {usage.type}, not text; leave it out, or set "
             f"data.source.types={{{name}: string}}"
-        )
-    return usage
-
-
-def _target(name: str, table: TableFiles, wanted: ColumnType | None, source: TableSource) -> Usage:
-    usage = usage_of(name, table.types, wanted, source.decimal_point)
-    if usage.form.meaning not in _TYPES or usage.form.shape not in ((), None):
-        raise ConfigError(
-            f"data.source.target: {name!r} is {wanted or usage.type}, which names no class; choose another column, or, "
-            f"if each of its values is a class, set data.source.types={{{name}: string}}"
         )
     return usage
 
@@ -207,18 +194,6 @@ def _kind(usage: Usage, source: TableSource) -> Kind:
             return "text" if usage.name in source.text else "category"
         case _:
             return "number"
-
-
-def _classes(target: Usage, facts: Facts, source: TableSource) -> tuple[str, ...]:
-    if target.form.meaning != "list":
-        return label_map(facts.classes, target.name, source.classes)
-    classes = label_map(range(target.length or 0), target.name, source.classes)
-    if len(classes) != target.length:
-        raise ConfigError(
-            f"data.source.classes: has {len(classes)} names, but the lists of {target.name!r} have {target.length} "
-            f"values; give one name a value"
-        )
-    return classes
 
 
 def _notes(

@@ -17,7 +17,6 @@ class Roles:
     """Names of columns as the source has them."""
 
     inputs: tuple[str, ...]
-    target: str
     id: str | None
     split: str | None
     """The group or the time; None for splits that go by something else."""
@@ -37,7 +36,7 @@ def assign_roles(config: DataConfig, source: TableSource, columns: Sequence[str]
         )
     split = splits.column if isinstance(splits, GroupSplits | TimeSplits) else None
     fields: dict[str, list[str]] = {
-        "data.source.target": [source.target],
+        "data.source.target": list(source.targets),
         "data.source.id": [source.id] if source.id is not None else [],
         "data.source.columns": source.columns or [],
         "data.source.text": source.text,
@@ -49,9 +48,12 @@ def assign_roles(config: DataConfig, source: TableSource, columns: Sequence[str]
             below = any(column.startswith(f"{name}.") for column in columns)
             if name not in columns and not (below and field == "data.source.columns"):
                 raise ConfigError(f"{field}: there is no column {name!r}{_instead(name, columns)}")
-    if source.id == source.target:
+    for index, name in enumerate(source.targets):
+        if name in source.targets[:index]:
+            raise ConfigError(f"data.source.target: {name!r} is given twice; keep one")
+    if source.id in source.targets:
         raise ConfigError(f"data.source.id: {source.id!r} is the target too; choose another column, or none")
-    inputs = _inputs(source, columns, {source.target, source.id, split})
+    inputs = _inputs(source, columns, {*source.targets, source.id, split})
     for name in source.text:
         if name not in inputs:
             raise ConfigError(f"data.source.text: {name!r} is no input; add it to data.source.columns, or leave it out")
@@ -59,7 +61,7 @@ def assign_roles(config: DataConfig, source: TableSource, columns: Sequence[str]
             raise ConfigError(
                 f"data.source.text: {name!r} is {source.types[name]} in data.source.types; leave it out of one of them"
             )
-    return Roles(inputs, source.target, source.id, split)
+    return Roles(inputs, source.id, split)
 
 
 def _inputs(source: TableSource, columns: Sequence[str], others: set[str | None]) -> tuple[str, ...]:
@@ -89,8 +91,9 @@ def _inputs(source: TableSource, columns: Sequence[str], others: set[str | None]
     for index, name in enumerate(inputs):
         if name in inputs[:index]:
             raise ConfigError(f"data.source.columns: {name!r} is given twice; keep one")
-    if source.target in inputs:
-        raise ConfigError(f"data.source.columns: {source.target!r} is the target, which no input may be; leave it out")
+    for name in source.targets:
+        if name in inputs:
+            raise ConfigError(f"data.source.columns: {name!r} is the target, which no input may be; leave it out")
     return inputs
 
 

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from tasks.config import DataConfig
 from tasks.prepare.faults import Faults
 from tasks.prepare.groups import groups_of
-from tasks.prepare.labels import labels_of, one_hot_labels, why_no_class
 from tasks.prepare.source import Batch, Column, SourceSchema
 from tasks.prepare.table.facts import texts_of
 from tasks.prepare.table.layout import Layout, lay_out
 from tasks.prepare.table.rows import Rows
-from tasks.prepare.table.usage import Usage
-from tasks.prepare.table.values import Mask, Values
+from tasks.prepare.table.values import Mask
 from tasks.prepare.wording import shown
 from tasks.splits import FileSplits, GroupSplits, TimeSplits
 
@@ -53,7 +51,7 @@ class Table:
         Raises DataError where a file cannot be read any further.
         """
         layout, first = self._layout, 0
-        others = [usage.name for usage in (layout.target, layout.id, layout.split) if usage is not None]
+        others = [usage.name for usage in (*layout.target.usages, layout.id, layout.split) if usage is not None]
         names = list(dict.fromkeys([*(usage.name for usage in layout.inputs.values()), *others]))
         ids: dict[str, str] = {}
         for file in layout.files.types:
@@ -68,14 +66,14 @@ class Table:
         layout, faults = self._layout, Faults()
         columns: dict[str, NDArray[np.generic] | pa.Array] = {}
         for name, usage in layout.inputs.items():
-            values = _checked(usage, rows, faults, may_miss=(mark := self.schema.features[name].missing) is not None)
+            values = usage.checked(rows, faults, may_miss=(mark := self.schema.features[name].missing) is not None)
             columns[name] = values.values
             if mark is not None:
                 columns[mark] = values.missing.astype(np.int64)
-        labels = self._labels(rows, faults)
+        labels = layout.target.read(rows, faults)
         keys = [f"{file}:{number}" for number in rows.numbers.tolist()]
         if layout.id is not None:
-            keys = texts_of(_checked(layout.id, rows, faults))
+            keys = texts_of(layout.id.checked(rows, faults))
             faults.add(
                 layout.id.name, self._repetitions(keys, ids, [f"row {n} of {file}" for n in rows.numbers.tolist()])
             )
@@ -90,25 +88,6 @@ class Table:
             split_by=split_by[good] if isinstance(split_by, np.ndarray) else split_by and _chosen_texts(split_by, good),
             bad=tuple(sorted((*rows.bad, *found), key=lambda bad: bad.row or 0)),
         )
-
-    def _labels(self, rows: Rows, faults: Faults) -> NDArray[np.int64]:
-        target, index = self._layout.target, self._layout.label_index
-        values = _checked(target, rows, faults)
-        if target.form.meaning == "list":
-            labels = one_hot_labels(values.values)
-            reason = "is not one-hot: one value 1 and all others 0"
-        elif isinstance(values.values, pa.Array):
-            encoded = values.values.dictionary_encode()
-            known = np.array([*(index.get(name, -1) for name in encoded.dictionary.to_pylist()), -1], np.int64)
-            labels = known[pc.fill_null(encoded.indices, len(known) - 1).to_numpy()]
-            reason = ""
-        else:
-            labels = labels_of(values.values.astype(bool) if target.form.meaning == "bool" else values.values, index)
-            reason = ""
-        for place in np.flatnonzero(labels < 0).tolist():
-            value = rows.columns[target.name][place].as_py()
-            faults.add(target.name, {place: reason or why_no_class(value)})
-        return labels
 
     def _repetitions(self, keys: Sequence[str], ids: dict[str, str], places: Sequence[str]) -> dict[int, str]:
         """Returns which rows have the id of an earlier one; `ids` remembers the row of each that may come again."""
@@ -125,7 +104,7 @@ class Table:
             return [file] * len(rows.numbers)
         if usage is None:
             return None
-        values = _checked(usage, rows, faults)
+        values = usage.checked(rows, faults)
         if isinstance(splits, GroupSplits):
             groups, wrong = groups_of(texts_of(values), splits.pattern)
             faults.add(usage.name, wrong)
@@ -140,15 +119,6 @@ class Table:
             )
             times = np.where(whole, times, 0).astype(np.int64)
         return times * _MICROSECONDS_A_DAY if usage.form.meaning == "date" else times
-
-
-def _checked(usage: Usage, rows: Rows, faults: Faults, *, may_miss: bool = False) -> Values:
-    """Returns a column's values, after noting the bad ones, and those that are missing but may not be."""
-    values = usage.convert(rows.columns[usage.name])
-    faults.add(usage.name, values.bad)
-    if not may_miss and values.missing.any():
-        faults.add(usage.name, dict.fromkeys(np.flatnonzero(values.missing).tolist(), "is missing"))
-    return values
 
 
 def _chosen_texts(texts: Sequence[str], good: Mask) -> Sequence[str]:

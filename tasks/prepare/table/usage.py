@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from tasks.errors import ConfigError
+from tasks.prepare.faults import Faults
 from tasks.prepare.table.columns import Form, convert, form_of, plain
+from tasks.prepare.table.rows import Rows
 from tasks.prepare.table.values import Values
 from tasks.sources import ColumnType
 
@@ -29,6 +32,14 @@ class Usage:
         if pa.types.is_null(plain(array.type)):
             array = pa.nulls(len(array), self.type)
         return convert(array, self.wanted, length=self.length, decimal_point=self.decimal_point)
+
+    def checked(self, rows: Rows, faults: Faults, *, may_miss: bool = False) -> Values:
+        """Returns the column's values, after noting the bad ones, and those that are missing but may not be."""
+        values = self.convert(rows.columns[self.name])
+        faults.add(self.name, values.bad)
+        if not may_miss and values.missing.any():
+            faults.add(self.name, dict.fromkeys(np.flatnonzero(values.missing).tolist(), "is missing"))
+        return values
 
 
 def usage_of(
