@@ -57,7 +57,7 @@ def fit(config: dict[str, Any], shards: dict[str, Any], folder: str, num_steps: 
     labels = [batch[setup.target] for batch in batches]
     compare = _comparison(Path(folder))
     try:
-        model = _compiled(setup, resolved)
+        model = _compiled(setup, resolved, target_rank=labels[0].ndim)
         compare(_arrays(model.weights))
         recorder = _Recorder(compare)
         model.fit(_dataset(inputs, labels), steps_per_epoch=num_steps, shuffle=False, verbose=0, callbacks=[recorder])
@@ -139,7 +139,7 @@ def _dataset(inputs: dict[str, list[np.ndarray]], labels: list[np.ndarray]) -> t
     return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
 
-def _compiled(setup: Setup, config: Config) -> keras.Model:
+def _compiled(setup: Setup, config: Config, *, target_rank: int) -> keras.Model:
     """Returns the model with Keras's own layers in the place of ours, ready for fit."""
 
     def stock(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -150,14 +150,16 @@ def _compiled(setup: Setup, config: Config) -> keras.Model:
         return type(layer).from_config(layer.get_config())
 
     def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return setup.loss(tf.reshape(labels, [-1]), logits)
+        # Keras gives numbers of one dimension a second.
+        targets = tf.reshape(labels, [-1]) if target_rank == 1 else labels
+        return setup.loss(targets, tf.cast(logits, keras.config.floatx()))
 
     rate, clip = setup.optimizer._learning_rate, config.train.clip
     if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         rate = float(setup.optimizer.learning_rate)
     clipping = {} if clip is None else {CLIPS[clip.by]: clip.limit}
     with setup.strategy.scope():
-        model = keras.models.clone_model(setup.model, clone_function=stock)
+        model = keras.models.clone_model(setup.model, clone_function=stock, recursive=True)
         model.set_weights(setup.model.get_weights())
         optimizer = type(setup.optimizer)(learning_rate=rate, **config.train.optimizer.args, **clipping)
         model.compile(optimizer, loss)

@@ -111,10 +111,10 @@ def _initialize() -> None:
 
 def _measure(side: Callable[[Path], object], case: Path) -> Cost:
     wall, cpu = time.perf_counter(), _cpu_seconds()
-    cost = side(case)
-    if isinstance(cost, Cost):  # it has measured itself
-        return cost
+    found = side(case)
     done = _wait_until_idle()
+    if isinstance(found, Cost):  # it has measured itself
+        return found
     return Cost(cpu_seconds=_cpu_seconds() - cpu, wall_seconds=done - wall)
 
 

@@ -50,7 +50,7 @@ def cnn(inputs: dict[str, keras.KerasTensor], num_classes: int) -> keras.Model:
 def turn(side: str, file: Path) -> Cost:
     """Returns what it costs one side to take the steps of a case, or to write a checkpoint if the side is CHECKPOINT.
 
-    The threads that TensorFlow keeps at work after a call of fit are in the CPU-seconds of the next call.
+    It is measured here, because a process that has called fit may not be idle for seconds.
     """
     case, take = StepCase.read(file), _turn_of(side, file.parent)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -114,7 +114,7 @@ def _fit(case: StepCase) -> Turn:
     with strategy.scope():
         model.compile(optimizer, loss, metrics=["accuracy"])
     whole = tf.data.Dataset.from_tensors(next(iter(ready.batch(strategy.num_replicas_in_sync)))).map(_joined).repeat()
-    return lambda num_steps: model.fit(whole, steps_per_epoch=num_steps, verbose=0)
+    return lambda num_steps: model.fit(whole, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
 
 def _hand_loop(case: StepCase) -> Turn:
