@@ -19,7 +19,7 @@ def build_loss(
     """Returns loss(labels, logits): [b] in nats, of [b] int64 and [b, num_classes], in the type of the logits.
 
     `class_counts` are the training split's; `folder` is put on the import path for `train.loss`. Raises ConfigError if
-    a weight is given to a class that there is not, or `train.loss` cannot be imported or returns no loss of each example.
+    a weight is given to a class that there is not, or `train.loss` cannot be imported or gives no loss of each example.
     """
     own = import_function(config.loss, folder, setting="train.loss") if config.loss else None
     weights = class_weights(config, label_map, class_counts)
