@@ -25,7 +25,7 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     """
     file = _find(module, [folder, *sys.path] if folder else sys.path)
     if file is None:
-        place = f"{setting.partition('=')[0].rpartition('.')[0]}.folder"
+        place = f"{setting.partition('=')[0].rpartition('.')[0]}.folder".replace("train.", "model.")
         raise ConfigError(
             f"{setting}: no module {module!r} in {place}={folder} or the installed packages; "
             f"put the file beside the config or set {place}"
@@ -36,6 +36,19 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     # Where packages are installed, others lie beside the module's own: TensorFlow does.
     _collect(module, root, files, within=module.partition(".")[0] if root in _INSTALLED else "")
     return digest_json({name: digest_file(file) for name, file in files.items()})
+
+
+def run_code_digest(build: str, folder: str | None, loss: str | None) -> str:
+    """Returns a digest of the source files that a run's `model.build`, and its `train.loss` if it has one, are made of.
+
+    Raises as `source_code_digest` does.
+    """
+    digests = [
+        source_code_digest(path.partition(":")[0], folder, setting=f"{setting}={path!r}")
+        for setting, path in (("model.build", build), ("train.loss", loss))
+        if path is not None
+    ]
+    return digests[0] if loss is None else digest_json(digests)
 
 
 def import_function(path: str, folder: str | None, *, setting: str) -> Callable[..., Any]:

@@ -60,6 +60,8 @@ def test_label_smoothing_has_no_place_in_it():
 def test_its_code_is_part_of_the_key(tmp_path):
     (tmp_path / "mine.py").write_text("def loss(labels, logits): return 1\n")
     model = ModelConfig(folder=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"no module 'theirs' in model.folder="):
+        code_digest(model, "theirs:loss")
     before = code_digest(model, "mine:loss")
     (tmp_path / "mine.py").write_text("def loss(labels, logits): return 2\n")
     assert len({before, code_digest(model, "mine:loss"), code_digest(model)}) == 3
