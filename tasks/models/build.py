@@ -92,8 +92,10 @@ def code_digest(config: ModelConfig, loss: str | None = None) -> str:
 
 
 def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
-    layers = {layer.path: layer for layer in model._flatten_layers(include_self=False) if layer.weights}
-    for path in found_in(patterns, layers, setting="model.freeze"):
-        layers[path].trainable = False
+    layers = [layer for layer in model._flatten_layers(include_self=False) if layer.weights]
+    frozen = found_in(patterns, [layer.path for layer in layers], setting="model.freeze")
+    for layer in layers:
+        if layer.path in frozen:
+            layer.trainable = False
     if patterns and not model.trainable_variables:
         raise ConfigError(f"model.freeze={list(patterns)}: leaves nothing of the model to be trained")

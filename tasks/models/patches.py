@@ -216,6 +216,7 @@ class _OverExamples:
         per_example = rows.per_example(output.shape[0]) if rows is not None and len(output.shape) else 0
         if rows is None or not per_example:
             return self.regularizer(output)
+        output = tf.cast(output, keras.config.floatx())  # 16 bits do not hold a sum of squares
         valid = tf.reshape(tf.repeat(rows.mask, per_example), [-1] + [1] * (len(output.shape) - 1))
         # Keras divides by the rows of this output, and the step by the parts: together by those of the global batch.
         share = output.shape[0] * rows.num_parts / (tf.cast(rows.num_valid, output.dtype) * per_example)
