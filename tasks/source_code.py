@@ -25,8 +25,7 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     """
     file = _find(module, [folder, *sys.path] if folder else sys.path)
     if file is None:
-        group = setting.partition("=")[0].rpartition(".")[0]
-        place = f"{'model' if group == 'train' else group}.folder"  # a loss of one's own lies beside the model
+        place = f"{setting.partition('=')[0].rpartition('.')[0]}.folder".replace("train.", "model.")
         raise ConfigError(
             f"{setting}: no module {module!r} in {place}={folder} or the installed packages; "
             f"put the file beside the config or set {place}"
@@ -37,6 +36,19 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     # Where packages are installed, others lie beside the module's own: TensorFlow does.
     _collect(module, root, files, within=module.partition(".")[0] if root in _INSTALLED else "")
     return digest_json({name: digest_file(file) for name, file in files.items()})
+
+
+def run_code_digest(build: str, folder: str | None, loss: str) -> str:
+    """Returns a digest of the source files of a run's `model.build`, and of its `train.loss` if that is one's own.
+
+    Raises as `source_code_digest` does.
+    """
+    digests = [
+        source_code_digest(path.partition(":")[0], folder, setting=f"{setting}={path!r}")
+        for setting, path in (("model.build", build), ("train.loss", loss))
+        if ":" in path
+    ]
+    return digests[0] if len(digests) == 1 else digest_json(digests)
 
 
 def import_function(path: str, folder: str | None, *, setting: str) -> Callable[..., Any]:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
-from tasks.files import digest_json
 from tasks.patterns import found_in
-from tasks.source_code import import_function, source_code_digest
+from tasks.source_code import import_function, run_code_digest
 
 if TYPE_CHECKING:
     import keras
@@ -90,17 +89,14 @@ def code_digest(config: ModelConfig, loss: str = "auto") -> str:
     They are its module and what that imports from the same folder tree; installed packages are left to the versions
     that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
-    module = config.build.partition(":")[0]
-    digest = source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
-    if ":" not in loss:
-        return digest
-    module = loss.partition(":")[0]
-    return digest_json([digest, source_code_digest(module, config.folder, setting=f"train.loss={loss!r}")])
+    return run_code_digest(config.build, config.folder, loss)
 
 
 def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
-    layers = {layer.path: layer for layer in model._flatten_layers(include_self=False) if layer.weights}
-    for path in found_in(patterns, layers, setting="model.freeze"):
-        layers[path].trainable = False
+    layers = [layer for layer in model._flatten_layers(include_self=False) if layer.weights]
+    frozen = found_in(patterns, [layer.path for layer in layers], setting="model.freeze")
+    for layer in layers:
+        if layer.path in frozen:
+            layer.trainable = False
     if patterns and not model.trainable_variables:
         raise ConfigError(f"model.freeze={list(patterns)}: leaves nothing of the model to be trained")

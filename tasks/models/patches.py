@@ -1,7 +1,8 @@
-"""Patches: what is changed in a model's stock Keras layers, so that they compute the same on any number of replicas.
+"""Patches: what is changed in Keras's own layers and optimizers, so that any number of replicas computes the same.
 
-Each is of one instance, and takes effect only within the replicas' training step: in evaluation, in the exported model
-and elsewhere a layer is Keras's own. The names of Keras that they rely on are tested in tests/models/test_patches.py.
+Each is of one instance, and a layer's takes effect only within the replicas' training step: in evaluation, in the
+exported model and elsewhere it is Keras's own. The names of Keras that they rely on are tested in
+tests/models/test_patches.py.
 """
 
 import itertools
@@ -40,6 +41,12 @@ def make_invariant(model: keras.Model) -> None:
             patch(layer, streams)
         if type(layer.activity_regularizer) in ADDITIVE:
             _patch_activity_regularizer(layer)
+
+
+def leave_gradients_as_they_are(optimizer: keras.optimizers.Optimizer) -> None:
+    """Switches off the optimizer's own sum over the replicas, for gradients that are summed already."""
+    assert hasattr(optimizer, "_all_reduce_sum_gradients"), "a private name of Keras that a test watches"
+    optimizer._all_reduce_sum_gradients = list  # (gradient, variable) pairs in, the same out
 
 
 def varying_layers(model: keras.Model) -> list[str]:
@@ -209,6 +216,7 @@ class _OverExamples:
         per_example = rows.per_example(output.shape[0]) if rows is not None and len(output.shape) else 0
         if rows is None or not per_example:
             return self.regularizer(output)
+        output = tf.cast(output, keras.config.floatx())  # 16 bits do not hold a sum of squares
         valid = tf.reshape(tf.repeat(rows.mask, per_example), [-1] + [1] * (len(output.shape) - 1))
         # Keras divides by the rows of this output, and the step by the parts: together by those of the global batch.
         share = output.shape[0] * rows.num_parts / (tf.cast(rows.num_valid, output.dtype) * per_example)

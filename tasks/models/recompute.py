@@ -29,12 +29,13 @@ def recompute(model: keras.Model, which: bool | Sequence[str]) -> None:
     if which is True:
         _recompute_parts(model)
     elif which:
-        layers = {layer.path: layer for layer in model._flatten_layers(include_self=False) if layer.path}
+        layers = [layer for layer in model._flatten_layers(include_self=False) if layer.path]
+        chosen = found_in(which, [layer.path for layer in layers], setting=SETTING)
         within: set[int] = set()
-        for path in found_in(which, layers, setting=SETTING):
-            if id(layers[path]) not in within:  # what lies in one that is recomputed is so with it
-                within |= {id(inner) for inner in layers[path]._flatten_layers()}
-                layers[path].call = _recomputed(layers[path].call, layers[path])
+        for layer in layers:
+            if layer.path in chosen and id(layer) not in within:  # what lies in one that is recomputed is so with it
+                within |= {id(inner) for inner in layer._flatten_layers()}
+                layer.call = _recomputed(layer.call, layer)
 
 
 def _recompute_parts(model: keras.Model) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tasks.errors import DataError
 from tasks.files import Record
 from tasks.runs import Run
-from tasks.source_code import source_code_digest
+from tasks.source_code import run_code_digest
 
 PROVENANCE = "provenance.json"
 _TAGGED_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
@@ -75,9 +75,7 @@ def provenance(run: Run, tags: Mapping[str, str]) -> Provenance:
         python=platform.python_version(),
         platform=platform.platform(),
         packages={name: packages[name] for name in sorted(packages, key=str.lower)},
-        code_digest=source_code_digest(
-            model.build.partition(":")[0], model.folder, setting=f"model.build={model.build!r}"
-        ),
+        code_digest=run_code_digest(model.build, model.folder, run.config.train.loss),
         commit=commit or None,
         dirty=None if changes is None else bool(changes),
         tags=dict(tags),

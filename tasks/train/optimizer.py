@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 
 from tasks.errors import ConfigError
+from tasks.models.patches import leave_gradients_as_they_are
 from tasks.optimization import OPTIMIZERS, OptimizerConfig
 
 WEIGHTS_SHOWN = 12
@@ -28,8 +29,7 @@ def build_optimizer(
         optimizer = getattr(keras.optimizers, OPTIMIZERS[config.name][0])(learning_rate=rate, **config.args)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"train.optimizer.args={config.args}: Keras's {config.name} refuses them: {error}") from error
-    assert hasattr(optimizer, "_all_reduce_sum_gradients"), "a private name of Keras that a test watches"
-    optimizer._all_reduce_sum_gradients = list  # (gradient, variable) pairs in, the same out
+    leave_gradients_as_they_are(optimizer)
     # By variable and not by name: Keras's own names are without the layer, and end in a number on each replica.
     optimizer.exclude_from_weight_decay(var_list=_excluded(config.exclude_from_weight_decay, variables))
     optimizer.build(variables)

@@ -1,7 +1,9 @@
 """The warm start: a model's first weights, from a file whose every array is compared before one is taken."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 import keras
@@ -31,6 +33,9 @@ def warm_start(model: keras.Model, start: FileWeights) -> str:
             f"{path}: has the sha256 {digest}, and {setting} wants {start.sha256}; bring back the right file"
         )
     weights = {variable.path: variable for variable in model.weights}
+    if len(weights) < len(model.weights):
+        twice = {path for path, count in Counter(variable.path for variable in model.weights).items() if count > 1}
+        raise ConfigError(f"{setting}: the model has more than one {_some(sorted(twice))}; give their layers names")
     anew = found_in(start.exclude, weights, setting=f"{setting}.exclude") if start.exclude else []
     wanted = {name: variable for name, variable in weights.items() if name not in anew}
     try:
@@ -54,7 +59,7 @@ def warm_start(model: keras.Model, start: FileWeights) -> str:
                 variable.assign(file.get_tensor(keys[name]))
     except SafetensorError as error:
         raise DataError(f"{path}: is no file of safetensors ({error}); write it anew") from error
-    unused = [name for name in keys if name not in weights]
+    unused = [name for name in _of_the_model(keys) if name not in weights]
     return (
         f"warm start: {len(wanted)} of {len(weights)} weights from {start.origin or path}"
         + (f"; drawn anew: {_some(anew)}" if anew else "")
@@ -65,7 +70,7 @@ def warm_start(model: keras.Model, start: FileWeights) -> str:
 def _keys_by_path(keys: list[str], wanted: Mapping[str, keras.Variable], *, averages: bool) -> dict[str, str]:
     """Returns the file's keys by the path of their weight; a checkpoint's averages in the place of what they are of."""
     by_path: dict[str, str] = {}
-    for key in keys:
+    for key in sorted(keys):  # a checkpoint's begin with their place
         match = _CHECKPOINT_KEY.fullmatch(key)
         by_path.setdefault(match[1] if match else key, key)
     if averages:
@@ -73,6 +78,12 @@ def _keys_by_path(keys: list[str], wanted: Mapping[str, keras.Variable], *, aver
             average = f"ema_{name.replace('/', '_')}"  # tasks/train/ema.py
             by_path |= {name: by_path.pop(average)} if average in by_path else {}
     return by_path
+
+
+def _of_the_model(paths: Iterable[str]) -> list[str]:
+    """Returns what may be weights of a model; in a checkpoint averages and the optimizer come after them."""
+    first = takewhile(lambda path: not path.startswith("ema_") and not path.endswith("/iteration"), paths)
+    return [path for path in first if not path.endswith("seed_generator_state")]
 
 
 def _some(names: list[str]) -> str:

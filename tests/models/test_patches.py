@@ -207,3 +207,11 @@ def test_the_names_of_keras_that_the_patches_rely_on_are_there():
     assert nested.path == nested.name
     assert any(type(layer) is layers.Dropout for layer in nested._flatten_layers())
     assert len(layers.RandomFlip()._seed_generators) == 1
+    pairs = keras.optimizers.SGD()._all_reduce_sum_gradients
+    assert parameters(pairs) == ["grads_and_vars"]
+    # Those of tasks/models/recompute.py.
+    chain = keras.Sequential([keras.Input((3,)), layers.Dense(2)])._functional
+    [[start], [end]] = [chain._nodes_by_depth[depth] for depth in (1, 0)]
+    assert (start.input_tensors, end.input_tensors) == ([], start.output_tensors)
+    assert layers.Dense(2)._losses == []
+    assert layers.Masking()(np.zeros((1, 2, 3)))._keras_mask.shape == (1, 2)

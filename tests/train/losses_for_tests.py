@@ -10,12 +10,8 @@ def focal(labels, logits):
     return losses * (1 - tf.exp(-losses)) ** 2
 
 
-def cross_entropy(labels, logits):
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-
-
 def mean(labels, logits):
-    return tf.reduce_mean(cross_entropy(labels, logits))
+    return tf.reduce_mean(focal(labels, logits))
 
 
 def number(labels, logits):

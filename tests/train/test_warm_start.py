@@ -21,20 +21,6 @@ QUICK = (
 )
 
 
-@pytest.mark.prove
-def test_frozen_layers_stay_as_they_were_statistics_included(trainer):
-    frozen = (*QUICK, "model.freeze=[^conv2d$, ^sync_batch_norm$]")
-    one, two = (trainer.weights(*frozen, f"train.total={steps} steps") for steps in (1, 3))
-    same = {name.split()[1] for name in one if np.array_equal(one[name], two[name])}
-    kept = {
-        "conv2d/kernel",
-        *(f"sync_batch_norm/{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")),
-    }
-    assert kept <= same
-    assert not {"conv2d_1/kernel", "sync_batch_norm_1/moving_mean", "dense/kernel"} & same
-    assert not [name for name in one if "momentum" in name and "conv2d_kernel" in name], "no state is kept of them"
-
-
 @pytest.fixture(scope="module")
 def first(trainer):
     """A finished run of three steps, whose averages are what is evaluated."""
@@ -65,6 +51,7 @@ def by_path(arrays):
     return {name.split()[1]: value for name, value in arrays.items()}
 
 
+@pytest.mark.prove
 def test_a_run_gives_the_weights_that_it_was_judged_by(trainer, first):
     start = settled(trainer, first).model.warm_start
     found, said = begun(trainer, start)
@@ -72,22 +59,24 @@ def test_a_run_gives_the_weights_that_it_was_judged_by(trainer, first):
     for name in ("conv2d/kernel", "dense/bias", "sync_batch_norm/gamma"):
         np.testing.assert_array_equal(found[name], held[f"ema_{name.replace('/', '_')}"])
         assert not np.array_equal(found[name], held[name])
-    assert said.startswith(f"warm start: 14 of 14 weights from run {first.id}, step 3; of the file, not used: ")
+    assert said == f"warm start: 14 of 14 weights from run {first.id}, step 3"
 
 
 @pytest.mark.prove
-def test_a_new_head_is_drawn_anew_and_it_is_said(trainer, first):
+def test_a_new_head_is_drawn_anew_and_frozen_layers_stay_as_they_were(trainer, first):
     start = settled(trainer, first).model.warm_start.model_copy(update={"exclude": ("^dense_1/",), "averages": False})
-    found, said = begun(trainer, start)
+    frozen = "model.freeze=[^conv2d$, ^sync_batch_norm$]"
+    found, said = begun(trainer, start, frozen, "train.total=2 steps", "train.optimizer.learning_rate=0.01")
     held = by_path(load_file(start.file))
-    np.testing.assert_array_equal(found["conv2d/kernel"], held["conv2d/kernel"])
-    assert not np.array_equal(found["dense_1/kernel"], held["dense_1/kernel"])
-    assert "12 of 14 weights" in said
-    assert "; drawn anew: dense_1/kernel, dense_1/bias;" in said
+    same = {name for name in found if name in held and np.array_equal(found[name], held[name])}
+    kept = {f"sync_batch_norm/{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    assert kept | {"conv2d/kernel"} <= same
+    assert not {"conv2d_1/kernel", "sync_batch_norm_1/moving_mean", "dense/kernel", "dense_1/kernel"} & same
+    assert said == f"warm start: 12 of 14 weights from {start.origin}; drawn anew: dense_1/kernel, dense_1/bias"
 
 
 @pytest.mark.prove
-def test_another_shape_type_or_digest_is_refused_by_name(trainer, first, tmp_path):
+def test_another_shape_type_or_digest_is_refused_by_name(trainer, first):
     start = settled(trainer, first).model.warm_start
     for overrides, message in (
         (
@@ -95,7 +84,6 @@ def test_another_shape_type_or_digest_is_refused_by_name(trainer, first, tmp_pat
             r"has conv2d/kernel as \(3, 3, 1, 4\) float32, and the model as \(",
         ),
         (["train.precision=float64"], r"has conv2d/kernel as \(3, 3, 1, 4\) float32, and the model as .* float64"),
-        (["model.build=models_for_tests:normalised", "model.args={}"], "has dense/kernel as"),
         (
             ["model.build=stock_models:image", "model.args={}"],
             r"has no batch_normalization/beta, .*exclude=\[\^batch_norm",
@@ -107,10 +95,9 @@ def test_another_shape_type_or_digest_is_refused_by_name(trainer, first, tmp_pat
         begun(trainer, start.model_copy(update={"exclude": ("head",)}))
     with pytest.raises(DataError, match=r"has the sha256 .*, and model.warm_start wants 000"):
         begun(trainer, start.model_copy(update={"sha256": "0" * 64}))
-    with pytest.raises(DataError, match=r"is not there, and model.warm_start names it"):
-        begun(trainer, start.model_copy(update={"file": str(tmp_path / "gone.safetensors")}))
 
 
+@pytest.mark.prove
 def test_the_digest_is_part_of_the_key_and_the_place_is_not(trainer, first):
     config = settled(trainer, first)
     start = config.model.warm_start

@@ -16,7 +16,7 @@ EXACT = (
     "train.optimizer.schedule.kind=constant",
 )
 PENALISED = ("model.build=models_for_tests:penalised", "model.args={}")
-NORMALISED = ("model.args={width: 4, largest_value: 16}", "train.deterministic=false")
+STOCK = ("model.build=stock_models:image", "model.args={}")
 
 
 def largest_difference(left, right):
@@ -24,29 +24,19 @@ def largest_difference(left, right):
     return max(float(np.abs(left[name] - right[name]).max()) for name in left)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "settings",
     [
-        (*PENALISED, "distribute.num_replicas=2"),
-        pytest.param((*NORMALISED, "distribute.num_replicas=1"), marks=pytest.mark.prove),
-        pytest.param((*PENALISED, "distribute.num_replicas=2", "train.microbatch=100"), marks=pytest.mark.prove),
-        pytest.param(
-            ("model.build=stock_models:image", *NORMALISED[1:], "model.args={}", "distribute.num_replicas=1"),
-            marks=pytest.mark.prove,
-        ),
+        (*PENALISED, "distribute.num_replicas=2", "train.microbatch=100"),
+        # Without max pooling's deterministic gradient.
+        (*STOCK, "distribute.num_replicas=1", "train.deterministic=false"),
     ],
-    ids=["dropout, penalties, two replicas", "batch normalisation, one replica", "microbatches", "stock layers"],
+    ids=["dropout, penalties, microbatches, two replicas", "batch normalisation and noise, one replica"],
 )
 def test_compiled_training_gives_the_same_weights(trainer, settings):
     plain = trainer.weights(*EXACT, *settings)
     assert largest_difference(plain, trainer.weights(*EXACT, *settings, "train.jit_compile=true")) <= 1e-9
-
-
-@pytest.mark.prove
-def test_in_16_bits_the_loss_is_scaled_as_without_it(trainer):
-    settings = (*EXACT, *PENALISED, "train.precision=mixed_float16", "distribute.num_replicas=2")
-    plain = trainer.weights(*settings)
-    assert 0 < largest_difference(plain, trainer.weights(*settings, "train.jit_compile=true")) <= 1e-3
 
 
 def test_batch_normalisation_on_several_replicas_is_refused_with_what_to_do(trainer):
