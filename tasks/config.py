@@ -20,7 +20,7 @@ from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
 from tasks.strict_yaml import read_tree
-from tasks.target import Metric, MulticlassTarget, Target, fit_target
+from tasks.target import BestMetric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
@@ -185,7 +185,7 @@ class TrainConfig(Section):
     loss: Literal["auto", "mse", "mae", "huber"] = "auto"
     """Of a regression, in deviations of the training split: squared (auto), absolute, or squared up to 1 and absolute
     beyond; of classes it is the cross-entropy."""
-    best_metric: Metric = "auto"
+    best_metric: BestMetric = "auto"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first. auto: val_accuracy,
     where there is one, else val_loss."""
     early_stopping: EarlyStopping | None = None
