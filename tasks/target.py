@@ -7,7 +7,7 @@ from pydantic import Field
 from tasks.augmentation import Cutmix, Mixup
 from tasks.errors import ConfigError
 from tasks.section import Section, kind_if_none
-from tasks.sources import ArraySource, TableSource
+from tasks.sources import ArraySource, TableSource, TfdsSource
 
 if TYPE_CHECKING:
     from tasks.config import Config
@@ -86,7 +86,8 @@ def fit_target(config: "Config") -> "Config":
     data, train, feed = config.data, config.train, config.feed
     kind, known = data.target.kind, FIGURES[data.target.kind]
     one_class, classes = kind in ("multiclass", "binary"), kind != "regression"
-    holds = one_class or isinstance(data.source, TableSource | ArraySource)
+    more = TableSource | ArraySource if classes else TableSource | ArraySource | TfdsSource
+    holds = one_class or isinstance(data.source, more)
     mixing = next((change.kind for change in feed.augment if isinstance(change, Mixup | Cutmix)), None)
     metrics: dict[str, str] = {"train.best_metric": train.best_metric}
     if train.early_stopping is not None:
@@ -98,7 +99,7 @@ def fit_target(config: "Config") -> "Config":
     ]
     only_one = "which has no one class; "
     for fits, setting, why in (
-        (holds, f"data.source.kind={data.source.kind}", "holds one class an example; take a table or an array"),
+        (holds, f"data.source.kind={data.source.kind}", "has one class an example; take a table or an array"),
         (one_class or feed.sampling == "uniform", f"feed.sampling={feed.sampling}", f"{only_one}take uniform"),
         (one_class or mixing is None, f"feed.augment: {mixing}", f"{only_one}leave it out"),
         (classes or train.class_weights is None, "train.class_weights", "which has no classes; leave it out"),
