@@ -220,5 +220,5 @@ def test_a_number_of_a_data_set_can_be_learned(package, tmp_path):
     assert source.schema.label_map == ("price",)
     assert sorted(batch.labels.tolist()) == [[-1], [np.float32(0.1)], [0.5], [2]]
     config = config.model_copy(update={"source": config.source.model_copy(update={"target": "grid"})})
-    with pytest.raises(ConfigError, match="'grid' is a Tensor; data.target.kind=regression learns one number, or"):
+    with pytest.raises(ConfigError, match=r"'grid' is a Tensor; data\.target\.kind=regression learns one number, or"):
         stage(config, tmp_path)
