@@ -1,16 +1,27 @@
 """The commands that measure both sides of a comparison, on this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter, Token, validators
 from cyclopts.types import PositiveFloat, PositiveInt
 
 from flows import display
 from flows.options import Json, Overrides
+from flows.scaling import scaling
 from tasks.config import load_config
 from tasks.runs import workspace_of
 
+
+def _numbers(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
+    numbers = tuple(int(number) for token in tokens for number in token.value.split(","))
+    if min(numbers) < 1:
+        raise ValueError("each must be at least 1")
+    return numbers
+
+
+Replicas = Annotated[tuple[int, ...], Parameter(converter=_numbers, n_tokens=1)]
 AtLeast300 = Annotated[int, Parameter(validator=validators.Number(gte=300))]
 
 
@@ -73,4 +84,62 @@ def feed(
     display.bench(report, json=json)
 
 
-COMMANDS = (shards, feed)
+def step(*, rounds: PositiveInt = 5, json: Json = False) -> None:
+    """A training step: ours, Keras's fit, a loop written by hand, a tf.function a step; and what a checkpoint costs.
+
+    On one and two logical devices of the CPU, an MLP of nearly nothing but overhead and a CNN of nearly none.
+
+    Example: millstream bench step --rounds 3
+
+    Parameters
+    ----------
+    rounds
+        Turns of each side; one more, first, is not counted.
+    """
+    from tasks.bench.step import bench_step
+
+    display.bench(bench_step(rounds=rounds), json=json)
+
+
+def parity(
+    config: Path,
+    *overrides: Overrides,
+    steps: PositiveInt = 20,
+    replicas: Replicas = (1, 2, 4),
+    fit: bool = False,
+    json: Json = False,
+) -> None:
+    """A config of yours on one, two and four replicas: after which step, in which variable and how far they part.
+
+    In the config's precision and in float64, in which a difference is no rounding. What this finds is in the model.
+
+    Example: millstream bench parity conf/digits.yaml --steps 60 --fit
+
+    Parameters
+    ----------
+    config
+        A file such as conf/digits.yaml; its shards are written if need be.
+    steps
+        Number of steps, from the start of the training.
+    replicas
+        Numbers of replicas, such as 1,2,8; the least is what the others are held against.
+    fit
+        Also what Keras's fit makes of the same weights and batches, with Keras's own layers.
+    """
+    from tasks.bench.parity import bench_parity
+
+    resolved = load_config(config, overrides)
+    report = bench_parity(resolved, workspace_of(), num_steps=steps, replicas=replicas, fit=fit)
+    if json:
+        display.record(report, json=True)
+        return
+    rows = []
+    for row in report.rows:
+        parts = f"step {row.first_step}, {row.first_variable}" if row.first_step else f"not by {row.tolerance:g}"
+        last = row.failed or f"{row.difference:.1e} {row.variable}"
+        rows.append((row.side, row.precision, str(row.num_replicas), "-" if row.failed else parts, last))
+    display.table(("side", "precision", "replicas", "parts", f"after {steps} steps"), rows)
+    display.text(f"{report.verdict()}\n")
+
+
+COMMANDS = (shards, feed, step, parity, scaling)

@@ -353,16 +353,20 @@ def _run_stage(
     from tasks.download.download import download
     from tasks.models.build import code_digest
     from tasks.prepare.prepare import find_shards
+    from tasks.promote.warm_start import settle_warm_start
+    from tasks.workers.cluster import refuse_stray_cluster
     from tasks.workers.locks import held_devices
 
+    refuse_stray_cluster()
     workspace = workspace_of()
+    config = settle_warm_start(config, workspace)
     shards = find_shards(config.name, config.data, download(config.data, workspace), workspace)
     with (
         open_run(
             workspace,
             config,
             data_digest=shards.data_digest,
-            code_digest=code_digest(config.model),
+            code_digest=code_digest(config.model, config.train.loss),
             run_id=run_id,
             existing=existing,
         ) as run,

@@ -232,17 +232,32 @@ def bench(report: BenchReport, *, json: bool) -> None:
     if json:
         _print_json(report.model_dump(mode="json"))
         return
-    table = Table("side", "metric", "median", "min", "max", "unit", box=None)
-    for row in report.rows:
-        table.add_row(row.side, row.metric, *(_figure(value) for value in (row.median, row.min, row.max)), row.unit)
-    console = _console()
-    console.width = 1000  # the table takes what it needs
-    console.print(table)
-    _print_pairs({f"ratio {name}": f"{ratio:.2f} in CPU-seconds" for name, ratio in report.ratios.items()})
+    table(
+        ("side", "metric", "median", "min", "max", "unit"),
+        [
+            (row.side, row.metric, *(_figure(value) for value in (row.median, row.min, row.max)), row.unit)
+            for row in report.rows
+        ],
+    )
+    _print_pairs({f"ratio {name}": f"{ratio:.2f}{_unit(name)}" for name, ratio in report.ratios.items()})
     if isinstance(report, FeedReport):
         for sentence in report.advice:
             text(f"{sentence}\n")
     note(f"{report.host.cores} cores, load {report.host.load:.1f} at the start")
+
+
+def _unit(ratio: str) -> str:
+    return "" if ratio.endswith("examples_per_second") else " in CPU-seconds"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints rows below each other, however wide they are."""
+    shown = Table(*columns, box=None)
+    for row in rows:
+        shown.add_row(*row)
+    console = _console()
+    console.width = 1000  # the table takes what it needs
+    console.print(shown)
 
 
 def removals(planned: Sequence["Removal"], *, json: bool) -> None:

@@ -9,11 +9,9 @@ from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
-    Distribute,
     EvaluateConfig,
     ExportConfig,
     FeedConfig,
-    Mirrored,
     ModelConfig,
     PromoteConfig,
     TrackingConfig,
@@ -22,6 +20,7 @@ from tasks.config import (
     check_images,
     check_texts,
 )
+from tasks.distribution import Distribute, Mirrored
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
 from tasks.evaluate.task import evaluate
@@ -34,11 +33,13 @@ from tasks.prepare.prepare import data_digest
 from tasks.prepare.task import prepare
 from tasks.promote.record import RegisteredModel
 from tasks.promote.task import register
+from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import open_run, workspace_of
 from tasks.track.tracker import tracked
 from tasks.train.result import TrainResult
 from tasks.train.task import train
 from tasks.workers import launch
+from tasks.workers.cluster import refuse_stray_cluster
 from tasks.workers.locks import held_devices
 
 
@@ -61,13 +62,15 @@ def pipeline(
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     check_images(config)
     check_texts(config)
+    refuse_stray_cluster()
+    config = settle_warm_start(config, workspace)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
     with open_run(
         workspace,
         config,
         data_digest=data_digest(config.name, config.data, raw.digest),
-        code_digest=code_digest(config.model),
+        code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
         flow_run_id=flow_run_id,
         fresh=fresh,

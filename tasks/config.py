@@ -9,16 +9,20 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from tasks.augmentation import Augmentation
+from tasks.combinations import check_combinations
 from tasks.deployment import DeployConfig
+from tasks.distribution import Distribute, Mirrored
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
+from tasks.patterns import Pattern
 from tasks.schema import explain
-from tasks.section import Section, kind_if_none
+from tasks.section import Section
 from tasks.size import Size
 from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located, Source, TfdsSource
 from tasks.splits import FractionSplits, Splits
+from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
 from tasks.target import BestMetric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
@@ -39,6 +43,9 @@ OPERATIONAL_FIELDS = frozenset(
         "feed.parallel_calls",
         "feed.prefetch_batches",
         "model.folder",
+        # The digest says what is in it.
+        "model.warm_start.file",
+        "model.warm_start.origin",
         "train.checkpoint_every",
         "train.keep_checkpoints",
         "train.max_restarts",
@@ -47,6 +54,8 @@ OPERATIONAL_FIELDS = frozenset(
         "train.max_rollbacks",
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
+        "train.invariance",
+        "train.recompute",
         "train.steps_per_call",
         "train.profile_steps",
         "distribute",
@@ -57,6 +66,9 @@ OPERATIONAL_FIELDS = frozenset(
 )
 # Fields that came later: shards and runs from before keep their names where none is used.
 LEFT_OUT_DEFAULTS = {"data.target": {"kind": "multiclass"}}
+
+
+ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 
 class DataConfig(Section):
@@ -149,13 +161,18 @@ class FeedConfig(Section):
 class ModelConfig(Section):
     """Which Keras model is built."""
 
-    build: str = Field("tasks.models.cnn:build", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    build: ImportPath = "tasks.models.cnn:build"
     """Import path 'module:function'; called as f(inputs, num_classes, **args), returns a keras.Model of logits:
     one for two classes; of a regression so many numbers."""
     args: dict[str, JsonValue] = {}
     """Further arguments of the build function."""
     folder: str | None = None
     """Folder put on the import path; default: the config's own folder."""
+    freeze: tuple[Pattern, ...] = ()
+    """Regular expressions, such as ^conv[12]_: layers in whose path one is found are not trained, and their batch
+    normalisation works by its moving statistics."""
+    warm_start: WarmStart = None
+    """The weights that training begins with; default: drawn ones."""
 
 
 class TrainConfig(Section):
@@ -171,6 +188,11 @@ class TrainConfig(Section):
     """Averages of the weights; default: none are kept."""
     class_weights: ClassWeights | None = None
     """By what an example's loss is multiplied: {class name: weight}, else 1; or balanced: n / (num_classes n_class)."""
+    loss: Annotated[str, Field(pattern=r"^(auto|mse|mae|huber|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")] = "auto"
+    """auto: cross-entropy; of a regression, in deviations of the training split, the squared error, or mae, or huber
+    (squared up to 1, absolute beyond). Or the import path 'module:function' of a loss of one's own, found as
+    model.build is: called as f(targets, outputs), both in deviations for a regression, it returns the loss of each
+    example, [b]."""
     label_smoothing: float = Field(0, ge=0, lt=1)
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None
@@ -182,9 +204,13 @@ class TrainConfig(Section):
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True
     """Only kernels that give the same bits on every run; a resumed run is bit-equal only with it."""
-    loss: Literal["auto", "mse", "mae", "huber"] = "auto"
-    """Of a regression, in deviations of the training split: squared (auto), absolute, or squared up to 1 and absolute
-    beyond; of classes it is the cross-entropy."""
+    recompute: bool | tuple[Pattern, ...] = False
+    """Whose activations are not kept but computed again in the backward pass, for memory: layers in whose path one of
+    these patterns is found; or true: all, if the model is a chain of parts."""
+    jit_compile: bool = False
+    """Whether XLA compiles the forward and backward pass of a replica; not with batch normalisation on several."""
+    invariance: Literal["require", "warn"] = "warn"
+    """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
     best_metric: BestMetric = "auto"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first. auto: val_accuracy,
     where there is one, else val_loss."""
@@ -205,34 +231,6 @@ class TrainConfig(Section):
     profile_steps: int = Field(0, ge=0)
     """Steps, after the first call, that TensorFlow's profiler records once a run for xprof; no epoch's end lies in
     between. They are left out of the run's throughput, which they would slow."""
-
-
-class Devices(Section):
-    """What holds of the devices of a run, however many there are."""
-
-    when_busy: Literal["wait", "refuse"] = "wait"
-    """What to do while another run of this host holds one of the devices."""
-    hang_timeout_seconds: float = Field(300, gt=0)
-    """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
-    slow_phase_factor: float = Field(4, ge=1)
-    """How many times as long it may be silent while it starts, compiles, writes a checkpoint or report, or exports."""
-
-
-class OneDevice(Devices):
-    """One replica: the first GPU, or the CPU."""
-
-    kind: Literal["one_device"] = "one_device"
-
-
-class Mirrored(Devices):
-    """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
-
-    kind: Literal["mirrored"] = "mirrored"
-    num_replicas: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """How many replicas; auto: every GPU, or 2 logical CPU devices where there is none."""
-
-
-Distribute = Annotated[OneDevice | Mirrored, Field(discriminator="kind"), kind_if_none("mirrored")]
 
 
 class EvaluateConfig(Section):
@@ -345,23 +343,9 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, tree, Config)) from None
-    _check_service(config)
+    check_combinations(config)
     config = fit_target(config)
     return _with_absolute_paths(config, folder)
-
-
-def _check_service(config: Config) -> None:
-    """Raises ConfigError if something is asked for that a service cannot keep."""
-    feed, train = config.feed, config.train
-    order = "its workers hand on batches in an order of their own, so that"
-    for is_asked_for, why in (
-        (train.deterministic, f"{order} no run can be repeated to the bit; say so with train.deterministic=false"),
-        (train.on_nonfinite == "rollback", f"{order} a batch cannot be left out; take train.on_nonfinite=stop"),
-        (feed.sampling != "uniform", "its workers draw no examples by class; take feed.sampling=uniform"),
-        (feed.cache not in ("auto", "none"), f"keeps nothing, so feed.cache={feed.cache} is in vain; take auto"),
-    ):
-        if feed.service is not None and is_asked_for:
-            raise ConfigError(f"feed.service={feed.service}: {why}, or leave the service out")
 
 
 def _with_absolute_paths(config: Config, folder: Path | None) -> Config:

@@ -1,10 +1,13 @@
 """Source code: the files that a module of the user's is made of, and their digest."""
 
 import ast
+import importlib
 import sys
 import sysconfig
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any, cast
 
 from tasks.errors import ConfigError
 from tasks.files import digest_file, digest_json
@@ -22,7 +25,8 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     """
     file = _find(module, [folder, *sys.path] if folder else sys.path)
     if file is None:
-        place = f"{setting.partition('=')[0].rpartition('.')[0]}.folder"
+        group = setting.partition("=")[0].rpartition(".")[0]
+        place = f"{'model' if group == 'train' else group}.folder"  # a loss of one's own lies beside the model
         raise ConfigError(
             f"{setting}: no module {module!r} in {place}={folder} or the installed packages; "
             f"put the file beside the config or set {place}"
@@ -33,6 +37,22 @@ def source_code_digest(module: str, folder: str | None, *, setting: str) -> str:
     # Where packages are installed, others lie beside the module's own: TensorFlow does.
     _collect(module, root, files, within=module.partition(".")[0] if root in _INSTALLED else "")
     return digest_json({name: digest_file(file) for name, file in files.items()})
+
+
+def import_function(path: str, folder: str | None, *, setting: str) -> Callable[..., Any]:
+    """Returns the function of an import path 'module:function'; `folder` is put in front of the import path.
+
+    Raises ConfigError, which names `setting`, if it cannot be imported.
+    """
+    module, _, function = path.partition(":")
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return cast(Callable[..., Any], getattr(importlib.import_module(module), function))
+    except ImportError as error:
+        raise ConfigError(f"{setting}={path!r}: cannot be imported: {error}; is model.folder right?") from error
+    except AttributeError as error:
+        raise ConfigError(f"{setting}={path!r}: {error}; name a function of that module") from error
 
 
 def _find(module: str, path: list[str]) -> Path | None:

@@ -85,6 +85,7 @@ def fit_target(config: "Config") -> "Config":
     """
     data, train, feed = config.data, config.train, config.feed
     kind, known = data.target.kind, FIGURES[data.target.kind]
+    own = ":" in train.loss
     one_class, classes = kind in ("multiclass", "binary"), kind != "regression"
     more = TableSource | ArraySource if classes else TableSource | ArraySource | TfdsSource
     holds = one_class or isinstance(data.source, more)
@@ -104,7 +105,16 @@ def fit_target(config: "Config") -> "Config":
         (one_class or mixing is None, f"feed.augment: {mixing}", f"{only_one}leave it out"),
         (classes or train.class_weights is None, "train.class_weights", "which has no classes; leave it out"),
         (classes or not train.label_smoothing, "train.label_smoothing", "which has no classes; leave it out"),
-        (not classes or train.loss == "auto", f"train.loss={train.loss}", "whose loss is cross-entropy; leave it out"),
+        (
+            not classes or train.loss == "auto" or own,
+            f"train.loss={train.loss}",
+            "whose loss is cross-entropy; leave it out",
+        ),
+        (
+            one_class or not own or train.class_weights is None,
+            "train.class_weights",
+            f"{only_one}leave them to train.loss",
+        ),
         (
             kind in ("binary", "multi_label") or config.evaluate.threshold == 0.5,
             f"evaluate.threshold={config.evaluate.threshold:g}",

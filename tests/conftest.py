@@ -50,7 +50,7 @@ class Digits:
     def run(self, *overrides: str) -> Run:
         """Returns a new run of the digits with overrides, not yet trained."""
         config = build_config(self.config.model_dump(mode="json"), overrides)
-        digest = code_digest(config.model)
+        digest = code_digest(config.model, config.train.loss)
         with open_run(
             self.workspace, config, data_digest=self.shards.data_digest, code_digest=digest, fresh=True
         ) as run:

@@ -25,9 +25,9 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         (
             {"train": {"totl": "3 epochs"}},
             "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "class_weights, clip, deterministic, early_stopping, ema, keep_checkpoints, label_smoothing, "
-            "loss, max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, profile_steps, seed, "
-            "steps_per_call, total",
+            "class_weights, clip, deterministic, early_stopping, ema, invariance, jit_compile, keep_checkpoints, "
+            "label_smoothing, loss, max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, "
+            "profile_steps, recompute, seed, steps_per_call, total",
         ),
         (
             {"window": 5},
@@ -41,7 +41,8 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
         ),
         (
             {"distribute": {"kind": "mirored"}},
-            "distribute.kind='mirored': must be one of one_device, mirrored; did you mean mirrored?",
+            "distribute.kind='mirored': must be one of one_device, mirrored, multi_worker_mirrored, "
+            "model_parallel, hybrid, parameter_server; did you mean mirrored?",
         ),
         (
             {"data": {"source": {"path": "x.csv"}}},
@@ -276,12 +277,13 @@ def test_identity_leaves_out_operational_fields_only() -> None:
         }
 
     left_out: set[str] = set()
+    weights = {"kind": "file", "file": "first.safetensors", "sha256": "0" * 64}
     for source in (
         {"kind": "image_folder", "path": "images"},
         {"kind": "tfds", "name": "mnist"},
         {"kind": "array", "read": "mine:read"},
     ):
-        config = build_config({"name": "any", "data": {"source": source}})
+        config = build_config({"name": "any", "data": {"source": source}, "model": {"warm_start": weights}})
         left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
     left_out -= {"data.target", "data.target.kind"}  # at its default, as it was before there was such a field
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS

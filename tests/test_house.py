@@ -23,8 +23,10 @@ CONFIGS = sorted((ROOT / "conf").glob("*.yaml"))
 ORDER = (
     {
         "augmentation",
+        "combinations",
         "config",
         "deployment",
+        "distribution",
         "duration",
         "errors",
         "events",
@@ -32,6 +34,7 @@ ORDER = (
         "memory",
         "optimization",
         "overrides",
+        "patterns",
         "progress",
         "runs",
         "schema",
@@ -41,6 +44,7 @@ ORDER = (
         "source_code",
         "sources",
         "splits",
+        "starting_weights",
         "strict_yaml",
         "target",
         "texts",

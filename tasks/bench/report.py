@@ -28,7 +28,10 @@ class BenchReport(Record):
 
     rows: tuple[Row, ...]
     ratios: dict[str, float]
-    """A rival's CPU-seconds over ours, the median of the rounds: larger is better for us."""
+    """A rival's CPU-seconds over ours, the median of the rounds: larger is better for us.
+
+    Of a name that ends in `examples_per_second`, our rate over the rival's.
+    """
     host: Host
 
 

@@ -109,7 +109,7 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
             _WORKERS[source.kind],
             arguments,
             log=log,
-            environment={"CUDA_VISIBLE_DEVICES": "-1"},  # TensorFlow would take all the memory of a GPU that trains
+            environments=[{"CUDA_VISIBLE_DEVICES": "-1"}],  # TensorFlow would take all the memory of a GPU that trains
             import_path=[os.path.abspath(source.folder)] if source.folder else [],
             on_progress=on_progress,
         )

@@ -73,7 +73,7 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Pat
     config = run.config
     strategy = open_strategy(config.distribute)
     with strategy.scope():
-        model = restored_model(run, manifest, checkpoint)
+        model = restored_model(run, manifest, checkpoint, config.distribute)
     feed = evaluation_feed(
         directory,
         manifest,

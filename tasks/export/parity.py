@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tasks.config import OneDevice
+from tasks.distribution import OneDevice
 from tasks.errors import ExportError
 from tasks.evaluate.report import PREDICTIONS
 from tasks.export.answer import Answer, make_answer

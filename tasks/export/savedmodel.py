@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tasks.config import OneDevice
+from tasks.distribution import OneDevice
 from tasks.export.answer import Answer, make_answer
 from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT, SignatureInput
 from tasks.feed.parse import parse_batch
@@ -74,7 +74,7 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, an
 
 
 def _float32_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
-    trained = restored_model(run, manifest, checkpoint)
+    trained = restored_model(run, manifest, checkpoint, OneDevice())
     if run.config.train.precision != "float64":
         return trained
     set_precision("float32")  # whoever serves wants it; the parity check says what the rounding costs

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tasks.errors import DataError
 from tasks.feed.signature import Signature
 from tasks.files import atomic_directory, is_completed, lock, make_private, read_receipts
-from tasks.workers.child import progress, stop_if_requested
+from tasks.workers.child import progress, stop_if, stop_requested
 
 Batch = Mapping[str, tf.Tensor]
 """By name: [b, ...], the rows after those of the batch before."""
@@ -168,7 +168,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _say_alive() -> None:
     progress("cache")
-    stop_if_requested()
+    stop_if(stop_requested())
 
 
 def _allocate(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.config import Config, Mirrored
+from tasks.config import Config
+from tasks.distribution import Mirrored, MultiWorkerMirrored
 from tasks.errors import ConfigError, DataError
 from tasks.feed.host_facts import HostFacts, host_facts
 from tasks.feed.plan import plan_feed
@@ -25,6 +26,8 @@ def fit_findings(config: Config, workspace: Path, *, num_gpus: int, limit_bytes:
         except ConfigError as error:
             replicas = None
             yield Finding(name="replicas", status="problem", found=str(error), fix="distribute.num_replicas=auto")
+    if isinstance(config.distribute, MultiWorkerMirrored):
+        replicas = max(num_gpus, config.distribute.num_workers)
     if replicas is not None:
         yield _batch(config.feed.global_batch_size, replicas)
     found = _find_manifest(config, workspace)

@@ -1,30 +1,20 @@
 """The user's model: found by its import path, built, and looked at before it is trained."""
 
-import importlib
 import inspect
 import logging
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.config import ModelConfig
 from tasks.errors import ConfigError
-from tasks.source_code import source_code_digest
+from tasks.files import digest_json
+from tasks.patterns import found_in
+from tasks.source_code import import_function, source_code_digest
 
 if TYPE_CHECKING:
     import keras
 
 logger = logging.getLogger("millstream")
-
-# Stock layers whose result depends on the number of replicas, and what to use in their place.
-REPLICA_DEPENDENT = {
-    "BatchNormalization": "tasks.models.layers.SyncBatchNorm",
-    "Dropout": "tasks.models.layers.StatelessDropout",
-    "SpatialDropout1D": "tasks.models.layers.StatelessDropout",
-    "SpatialDropout2D": "tasks.models.layers.StatelessDropout",
-    "GaussianDropout": "tasks.models.layers.StatelessDropout",
-    "AlphaDropout": "tasks.models.layers.StatelessDropout",
-}
 
 
 def build_model(
@@ -33,19 +23,20 @@ def build_model(
     num_outputs: int,
     num_values: Mapping[str, int],
 ) -> "keras.Model":
-    """Returns the model of `config.build`, its random layers numbered.
+    """Returns the model of `config.build`, its stock layers made invariant.
 
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
-    Raises ConfigError if the function cannot be imported or called, or returns no model of outputs
-    [b, num_outputs]: logits, a single one for two classes, or the numbers of a regression.
+    Raises ConfigError if the function cannot be imported or called, or returns no model of outputs [b, num_outputs]
+    (logits, a single one for two classes, or the numbers of a regression), or if a pattern of `config.freeze` is found
+    in no layer or leaves nothing to be trained.
     Call it inside the strategy's scope.
     """
     import keras
 
-    from tasks.models.layers import number_random_layers
+    from tasks.models.patches import make_invariant
 
-    build = _import_build(config)
+    build = import_function(config.build, config.folder, setting="model.build")
     tensors = {name: keras.Input(shape, dtype=dtype, name=name) for name, (shape, dtype) in inputs.items()}
     signature = inspect.signature(build)
     args: dict[str, Any] = {}
@@ -72,38 +63,44 @@ def build_model(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
             f"it must be logits of shape (None, {num_outputs}), one for each class"
         )
-    for layer in model._flatten_layers():
-        better = REPLICA_DEPENDENT.get(type(layer).__name__)
-        if better and not getattr(layer, "synchronized", False):
-            logger.warning(
-                "model layer %s (%s): its result depends on the number of replicas; %s does not",
-                layer.name,
-                type(layer).__name__,
-                better,
-            )
-    number_random_layers(model)
+    _freeze(model, config.freeze)
+    make_invariant(model)
     return model
 
 
-def code_digest(config: ModelConfig) -> str:
-    """Returns a digest of the source files that `config.build` is made of, without importing them.
+def check_invariance(model: "keras.Model", invariance: str) -> None:
+    """Names each layer of `model` whose result depends on the number of replicas: as a warning, or, where
+    `invariance` is require, in a ConfigError."""
+    from tasks.models.patches import varying_layers
+
+    found = varying_layers(model)
+    if found and invariance == "require":
+        raise ConfigError(
+            f"train.invariance=require: the result of these layers depends on the number of replicas: "
+            f"{'; '.join(found)}; or take train.invariance=warn"
+        )
+    for line in found:
+        logger.warning("the result depends on the number of replicas for model layer %s", line)
+
+
+def code_digest(config: ModelConfig, loss: str = "auto") -> str:
+    """Returns a digest of the source files that `config.build`, and a `loss` of one's own, are made of, without
+    importing them.
 
     They are its module and what that imports from the same folder tree; installed packages are left to the versions
     that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
     module = config.build.partition(":")[0]
-    return source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
+    digest = source_code_digest(module, config.folder, setting=f"model.build={config.build!r}")
+    if ":" not in loss:
+        return digest
+    module = loss.partition(":")[0]
+    return digest_json([digest, source_code_digest(module, config.folder, setting=f"train.loss={loss!r}")])
 
 
-def _import_build(config: ModelConfig) -> Callable[..., Any]:
-    module, _, function = config.build.partition(":")
-    if config.folder and config.folder not in sys.path:
-        sys.path.insert(0, config.folder)
-    try:
-        return getattr(importlib.import_module(module), function)
-    except ImportError as error:
-        raise ConfigError(
-            f"model.build={config.build!r}: cannot be imported: {error}; is model.folder right?"
-        ) from error
-    except AttributeError as error:
-        raise ConfigError(f"model.build={config.build!r}: {error}; name a function of that module") from error
+def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:
+    layers = {layer.path: layer for layer in model._flatten_layers(include_self=False) if layer.weights}
+    for path in found_in(patterns, layers, setting="model.freeze"):
+        layers[path].trainable = False
+    if patterns and not model.trainable_variables:
+        raise ConfigError(f"model.freeze={list(patterns)}: leaves nothing of the model to be trained")

@@ -5,10 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tasks.models.rows import ReplicaRows, current_rows
-
-PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw ops want it
-WORDS_PER_COUNT = 4  # uint32 words that one count of Philox4x32 yields (Salmon et al., SC 2011)
+from tasks.models.draws import kept
+from tasks.models.moments import update_moments
+from tasks.models.rows import current_rows
 
 
 class StatelessDropout(keras.layers.Layer):
@@ -23,7 +22,7 @@ class StatelessDropout(keras.layers.Layer):
         if not 0 <= rate < 1:
             raise ValueError(f"StatelessDropout(rate={rate}): must be at least 0 and below 1")
         self.rate = rate
-        self.stream = 0  # set by number_random_layers: tells this layer's masks from the others'
+        self.stream = 0  # set when the model is built: tells this layer's masks from the others'
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns `inputs` of any shape [b, ...] with a share of `rate` set to 0 and the rest scaled up."""
@@ -31,7 +30,7 @@ class StatelessDropout(keras.layers.Layer):
             return inputs
         rows = current_rows()
         assert rows is not None, f"{self.name} was called with training=True outside a replica step"
-        keep = random_words(rows, self.stream, tf.shape(inputs)) >= tf.constant(round(self.rate * 2**32), tf.uint32)
+        keep = kept(rows, self.stream, tf.shape(inputs), rate=self.rate)
         return tf.where(keep, inputs / (1 - self.rate), tf.zeros_like(inputs))
 
     def get_config(self) -> dict[str, Any]:
@@ -41,8 +40,7 @@ class StatelessDropout(keras.layers.Layer):
 class SyncBatchNorm(keras.layers.Layer):
     """Batch normalisation over the last axis, with the statistics of the whole global batch, padding left out.
 
-    One all-reduce a call. Moments are taken about the moving mean, so that a single pass loses no precision
-    (shifted data, Chan, Golub and LeVeque 1983).
+    One all-reduce a call. While `trainable` is False it normalises by its moving statistics, as Keras's own does.
     """
 
     def __init__(self, momentum: float = 0.99, epsilon: float = 1e-3, **kwargs: Any) -> None:
@@ -60,71 +58,23 @@ class SyncBatchNorm(keras.layers.Layer):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns `inputs` [b, ..., c] normalised per channel; the moments are of float32 in mixed precision too."""
         inputs = tf.cast(inputs, self.variable_dtype)
-        mean, variance = tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
-        if training:
-            mean, variance, count = self._batch_moments(inputs, shift=mean)
-            self.moving_mean.assign(self._blend(self.moving_mean, mean, count))
-            self.moving_variance.assign(self._blend(self.moving_variance, variance, count))
+        if training and self.trainable:
+            mean, variance = update_moments(self, inputs)
+        else:
+            mean, variance = tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
         scale = tf.convert_to_tensor(self.gamma) * tf.math.rsqrt(variance + self.epsilon)
         return tf.cast(inputs * scale + (self.beta - mean * scale), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "epsilon": self.epsilon}
 
-    def _batch_moments(self, inputs: tf.Tensor, *, shift: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns mean [c], variance [c] and of how many values [] they are."""
-        rows = current_rows()
-        weight = tf.ones_like(inputs[..., :1])
-        if rows is not None:
-            weight *= tf.cast(tf.reshape(rows.mask, [-1] + [1] * (len(inputs.shape) - 1)), inputs.dtype)
-        axes = list(range(len(inputs.shape) - 1))
-        shifted = inputs - shift
-        first = tf.reduce_sum(weight * shifted, axes)
-        second = tf.reduce_sum(weight * tf.square(shifted), axes)
-        sums = tf.concat([first, second, tf.reshape(tf.reduce_sum(weight), [1])], axis=0)
-        if rows is not None and rows.num_replicas > 1:
-            sums = tf.distribute.get_replica_context().all_reduce("SUM", sums)
-        count = sums[-1]
-        first, second = tf.split(sums[:-1] / tf.maximum(count, 1), 2)
-        return shift + first, tf.maximum(second - tf.square(first), 0), count
-
-    def _blend(self, old: tf.Tensor, new: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        # A microbatch beyond the end of a short batch is all padding, and says nothing.
-        blended = old * self.momentum + tf.stop_gradient(new) * (1 - self.momentum)
-        return tf.where(count > 0, blended, old)
-
 
 def takes_batch_statistics(model: keras.Model) -> bool:
     """Returns whether a layer of `model` normalises over the batch, so that it matters which examples come together."""
-    return any(isinstance(layer, SyncBatchNorm | keras.layers.BatchNormalization) for layer in model._flatten_layers())
-
-
-def number_random_layers(model: keras.Model) -> None:
-    """Gives each StatelessDropout of `model` its own stream, by its place in the model."""
-    random_layers = [layer for layer in model._flatten_layers() if isinstance(layer, StatelessDropout)]
-    for stream, layer in enumerate(random_layers):
-        layer.stream = stream
-
-
-def random_words(rows: ReplicaRows, stream: int, shape: tf.Tensor) -> tf.Tensor:
-    """Returns `shape` [b, ...] uint32, uniform: this replica's rows of what one replica would draw for all of them."""
-    call = rows.calls.get(stream, 0)
-    rows.calls[stream] = call + 1
-    assert stream < 2**16, "packed with a call < 2**8 and train.seed < 2**31 into one int64"
-    assert call < 2**8, "packed, as above"
-    seed = tf.stack([tf.constant((rows.seed << 24) | (stream << 8) | call, tf.int64), rows.step])
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
-    # Rows are padded to whole counts, so that each begins at a count of its own.
-    counts_per_row = tf.cast(tf.math.ceil(tf.reduce_prod(shape[1:]) / WORDS_PER_COUNT), tf.int64)
-    offset = tf.cast(rows.first_row * counts_per_row, tf.uint64)
-    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tf.stack([tf.cast(shape[0], tf.int64), counts_per_row * WORDS_PER_COUNT]),
-        key=key,
-        counter=counter + tf.stack([offset, tf.zeros_like(offset)]),
-        alg=PHILOX,
-        dtype=tf.uint32,
+    return any(
+        isinstance(layer, SyncBatchNorm | keras.layers.BatchNormalization) and layer.trainable
+        for layer in model._flatten_layers()
     )
-    return tf.reshape(words[:, : tf.reduce_prod(shape[1:])], shape)
 
 
 def _moving_statistic(shape: tuple[int | None, ...], initializer: str, *, name: str) -> keras.Variable:

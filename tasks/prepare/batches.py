@@ -14,15 +14,15 @@ from tasks.prepare.frame import HEAD_BYTES, TAIL_BYTES, frame, frame_all, seal
 from tasks.prepare.manifest import Feature
 from tasks.prepare.source import Column
 
-CHUNK_BYTES = 2**19  # framed at once: larger ones leave the cache, and malloc maps fresh pages for their arrays
+CHUNK_BYTES = 2**21  # framed, gathered and written at once: smaller ones cost calls, larger ones leave the cache
 
 
 class Frames(NamedTuple):
     """Some TFRecord frames, one after another."""
 
     data: bytes | memoryview
-    sizes: list[int]
-    """Bytes of each frame."""
+    sizes: NDArray[np.int32]
+    """Bytes of each frame, [num_frames]."""
 
 
 def encode_frames(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Iterator[Frames]:
@@ -46,18 +46,19 @@ def _rows_of(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> 
 def _frames_of_templates(columns: Mapping[str, Column], features: Mapping[str, Feature]) -> Frames:
     # Examples whose values take equally many bytes differ in nothing else: numpy fills one template for all.
     arrays = {name: np.asarray(column) for name, column in columns.items()}
+    kinds = _payload_bytes(arrays, features)
+    if (kinds == kinds[0]).all():
+        frames = _fill(tuple(kinds[0].tolist()), arrays, features)
+        return Frames(frames.data.cast("B"), np.full(len(frames), frames.shape[1], np.int32))
     alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-    for place, kind in enumerate(map(tuple, _payload_bytes(arrays, features).tolist())):
+    for place, kind in enumerate(map(tuple, kinds.tolist())):
         alike[kind].append(place)
-    if len(alike) == 1:
-        frames = _fill(next(iter(alike)), arrays, features)
-        return Frames(frames.data.cast("B"), [frames.shape[1]] * len(frames))
     chunk: dict[int, NDArray[np.uint8]] = {}
     for kind, places in alike.items():
         some = {name: array[places] for name, array in arrays.items()}
         chunk.update(zip(places, _fill(kind, some, features), strict=True))
     ordered = [chunk[place].data for place in range(len(chunk))]
-    return Frames(b"".join(ordered), list(map(len, ordered)))
+    return Frames(b"".join(ordered), np.fromiter(map(len, ordered), np.int32))
 
 
 def _payload_bytes(arrays: Mapping[str, NDArray[np.generic]], features: Mapping[str, Feature]) -> NDArray[np.int64]:
@@ -112,7 +113,8 @@ def _frames_of_any_size(columns: Mapping[str, Column], features: Mapping[str, Fe
     entries = [_entries(name, columns[name], features[name]) for name in sorted(features)]
     bodies = [b"".join(parts) for parts in zip(*entries, strict=True)]
     records = [example_head(len(body)) + body for body in bodies]
-    return Frames(b"".join(frame_all(records)), [HEAD_BYTES + len(record) + TAIL_BYTES for record in records])
+    sizes = HEAD_BYTES + np.fromiter(map(len, records), np.int32) + TAIL_BYTES
+    return Frames(b"".join(frame_all(records)), sizes)
 
 
 def _entries(name: str, column: Column, feature: Feature) -> list[bytes]:
@@ -127,7 +129,8 @@ def _entries(name: str, column: Column, feature: Feature) -> list[bytes]:
     else:
         size, flat = _fixed_bytes(feature), _payloads(np.asarray(column), feature).tobytes()
         payloads = [flat[row * size : (row + 1) * size] for row in range(len(column))]
-    return [entry_head(name, feature.storage, len(payload)) + payload for payload in payloads]
+    heads = {size: entry_head(name, feature.storage, size) for size in set(map(len, payloads))}
+    return [heads[len(payload)] + payload for payload in payloads]
 
 
 def _payloads(values: NDArray[np.generic], feature: Feature) -> NDArray[np.uint8]:

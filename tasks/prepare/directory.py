@@ -156,7 +156,7 @@ def _plan_files(
 ) -> dict[str, NDArray[np.int64]]:
     shards = plan_shards(
         len(rows),
-        size_bytes=int(scan.spool.sizes()[rows].sum()),
+        size_bytes=int(scan.spool.places.sizes[rows].sum()),
         target_bytes=config.shard_size.size_bytes,
         num_shards=config.num_shards if split == "train" else None,
         multiple=config.shard_multiple,
@@ -181,7 +181,7 @@ def _write_shards(directory: Path, plan: DirectoryPlan) -> dict[str, Shard]:
         shard.write(receipt)
         return shard
 
-    total_bytes, done_bytes = int(plan.scan.spool.starts[-1]), 0
+    total_bytes, done_bytes = int(plan.scan.spool.places.sizes.sum()), 0
     shards: dict[str, Shard] = {}
     with progress("writing shards") as advance:
         for shard in in_order(write, files, num_threads=num_workers(plan.config)):

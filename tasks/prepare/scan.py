@@ -2,6 +2,7 @@
 
 import json
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 
 from tasks.errors import DataError
 from tasks.files import Record
-from tasks.prepare.batches import Frames, encode_frames
+from tasks.prepare.batches import encode_frames
 from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, Feature
 from tasks.prepare.source import ID, ID_FEATURE, LABEL, Batch, Source, SourceSchema
-from tasks.prepare.spool import Spool, SpoolWriter
+from tasks.prepare.spool import Places, Spool, SpoolWriter
 from tasks.prepare.statistics import Scalars, ScalarsWriter, scalars_of
 from tasks.prepare.tally import Tally
 from tasks.prepare.threads import in_order
@@ -52,7 +53,7 @@ class Scan:
         names, split_by = None, self.split_by
         if isinstance(split_by, list):
             names, split_by = np.unique(np.array(split_by, object), return_inverse=True)
-        arrays = {"labels": self.labels, "hashes": self.hashes, "starts": self.spool.starts}
+        arrays = {"labels": self.labels, "hashes": self.hashes, **self.spool.places._asdict()}
         np.savez(self.folder / ARRAYS, allow_pickle=False, **arrays, **({} if split_by is None else {"by": split_by}))
         kept = _Kept(
             boot=_boot_id(),
@@ -86,20 +87,22 @@ def scan(
     """
     features = stored_features(source.schema)
     tally, spool = Tally(), SpoolWriter(folder / FRAMES)
+    starts, sizes = array("q"), array("i")  # which grow in place: lists of arrays would be there twice when joined
     with ExitStack() as stack:
         stack.enter_context(spool)
         keys = stack.enter_context(pyarrow.parquet.ParquetWriter(folder / KEYS, _KEYS_SCHEMA, compression="zstd"))
         scalars = stack.enter_context(ScalarsWriter(folder / SCALARS, features, texts=texts))
         quarantine = stack.enter_context(open(folder / QUARANTINE, "w", encoding="utf-8"))
-        encode = partial(_encode, features=features, seed=seed, texts=texts)
+        encode = partial(_encode, spool=spool, features=features, seed=seed, texts=texts)
         for encoded in in_order(encode, read_with_progress(source), num_threads=num_threads):
             batch = encoded.batch
             tally.add(batch, encoded.hashes)
             quarantine.writelines(json.dumps(bad.model_dump(), ensure_ascii=False) + "\n" for bad in batch.bad)
             if not len(batch.rows):
                 continue
-            for frames in encoded.frames:
-                spool.append(frames)
+            for places in encoded.places:
+                starts.frombytes(places.starts.data.cast("B"))
+                sizes.frombytes(places.sizes.data.cast("B"))
             scalars.write(encoded.scalars)
             keys.write_batch(pa.record_batch({"id": batch.rows, "key": list(batch.keys)}, schema=_KEYS_SCHEMA))
     tally.check(max_bad_fraction)
@@ -107,7 +110,7 @@ def scan(
         folder=folder,
         schema=source.schema,
         notes=source.notes,
-        spool=spool.spool(),
+        spool=Spool(folder / FRAMES, Places(np.frombuffer(starts, np.int64), np.frombuffer(sizes, np.int32))),
         labels=tally.labels,
         hashes=tally.hashes,
         split_by=tally.split_by,
@@ -134,7 +137,7 @@ def kept_scan(folder: Path) -> Scan | None:
             folder=folder,
             schema=SourceSchema(kept.features, kept.inputs, kept.label_map, kept.target),
             notes=kept.notes,
-            spool=Spool(folder / FRAMES, arrays["starts"]),
+            spool=Spool(folder / FRAMES, Places(arrays["starts"], arrays["sizes"])),
             labels=arrays["labels"],
             hashes=arrays["hashes"],
             split_by=by if kept.split_names is None else [kept.split_names[code] for code in by.tolist()],
@@ -179,11 +182,12 @@ class _Encoded(NamedTuple):
     batch: Batch
     hashes: NDArray[np.uint64]
     """Of the keys."""
-    frames: list[Frames]
+    places: list[Places]
+    """Of the frames in the spool."""
     scalars: Scalars
 
 
-def _encode(batch: Batch, *, features: Mapping[str, Feature], seed: int, texts: bool) -> _Encoded:
+def _encode(batch: Batch, *, spool: SpoolWriter, features: Mapping[str, Feature], seed: int, texts: bool) -> _Encoded:
     columns = {**batch.columns, LABEL: batch.labels, ID: batch.rows}
-    frames = list(encode_frames(columns, features)) if len(batch.rows) else []
-    return _Encoded(batch, hash_keys(batch.keys, seed), frames, scalars_of(columns, features, texts=texts))
+    places = list(map(spool.append, encode_frames(columns, features))) if len(batch.rows) else []
+    return _Encoded(batch, hash_keys(batch.keys, seed), places, scalars_of(columns, features, texts=texts))

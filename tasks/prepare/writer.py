@@ -3,9 +3,10 @@
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable
-from itertools import accumulate
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from tasks.prepare.batches import Frames
 from tasks.prepare.manifest import OFFSET_STRIDE, Shard
@@ -30,10 +31,10 @@ def write_shard(path: Path, chunks: Iterable[Frames], *, compression: Compressio
             file.write(data)
             sha256.update(data)
             size_bytes += len(data)
-            starts = list(accumulate(frames.sizes, initial=record_bytes))
-            record_bytes = starts.pop()
-            offsets += starts[-num_examples % OFFSET_STRIDE :: OFFSET_STRIDE]
+            starts = record_bytes + np.cumsum(frames.sizes) - frames.sizes
+            offsets += starts[-num_examples % OFFSET_STRIDE :: OFFSET_STRIDE].tolist()
             num_examples += len(starts)
+            record_bytes += len(frames.data)
         end = compress(None)
         file.write(end)
         sha256.update(end)

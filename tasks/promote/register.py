@@ -33,7 +33,7 @@ def register(
         log=run.logs / "register.log",
         hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
         # The model's requirements are pinned by us; a uv.lock in the user's folder is of another project.
-        environment={"MLFLOW_UV_AUTO_DETECT": "false"},
+        environments=[{"MLFLOW_UV_AUTO_DETECT": "false"}],
     )
     registered = RegisteredModel.model_validate(result)
     logger.info("register: %s", registered.uri)

@@ -8,7 +8,8 @@ from tasks.errors import TrackingError
 from tasks.files import Record
 from tasks.track.client import is_outage, open_client, without_password
 
-RUN_TAG = "millstream.run_id"  # of a model version
+# Of a model version.
+RUN_TAG, DIGEST_TAG = "millstream.run_id", "millstream.digest"
 
 
 class Registered(Record):

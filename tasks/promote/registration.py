@@ -20,12 +20,11 @@ from tasks.evaluate.report import PREDICTIONS, EvalReport
 from tasks.export.manifest import ExportManifest, SignatureInput
 from tasks.prepare.manifest import Shards
 from tasks.promote.record import RegisteredModel
-from tasks.promote.registered import RUN_TAG
+from tasks.promote.registered import DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
 from tasks.workers.child import progress
 
-DIGEST_TAG = "millstream.digest"
 _REQUIREMENTS = ("mlflow", "numpy", "tensorflow")
 
 

@@ -67,13 +67,17 @@ def open_client(uri: str) -> "MlflowClient":
 
 def ensure_experiment(client: "MlflowClient", run: Run) -> str:
     """Returns the id of the run's experiment; makes it if there is none. Raises what MLflow raises."""
+    return find_or_create_experiment(client, run.config.tracking.experiment or run.config.name, run.workspace)
+
+
+def find_or_create_experiment(client: "MlflowClient", name: str, workspace: Path) -> str:
+    """Returns the id of the experiment of a name; makes it if there is none. Raises what MLflow raises."""
     from mlflow.exceptions import MlflowException
 
-    name = run.config.tracking.experiment or run.config.name
     found = client.get_experiment_by_name(name)
     if found is None:
         # A server decides where artifacts go; a bare database would put them into the present folder.
-        location = None if _is_server(client.tracking_uri) else str(run.workspace / "mlartifacts")
+        location = None if _is_server(client.tracking_uri) else str(workspace / "mlartifacts")
         try:
             return str(client.create_experiment(name, artifact_location=location))
         except MlflowException:

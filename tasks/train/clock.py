@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.feed.feed import Feed
+from tasks.train.batches import batches_of, next_batch
 
 CALIBRATION_STEPS = 64
 
@@ -24,7 +25,7 @@ def timed_next(
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Returns the next batch, asked for once `after` is there, and the time at which every replica had it."""
     with tf.control_dependencies([after]):
-        batch = next(iterator)
+        batch = next_batch(strategy, iterator)
     parts = [part for value in batch.values() for part in strategy.experimental_local_results(value)]
     with tf.control_dependencies(parts):
         return batch, clock()
@@ -33,7 +34,7 @@ def timed_next(
 def ready_wait_seconds(strategy: tf.distribute.Strategy, feed: Feed, clock: Clock) -> float:
     """Returns what a wait for a batch reads, in seconds, when the batch is there already: the loop's own cost."""
     ready = feed.training(0).take(strategy.num_replicas_in_sync).cache().repeat()
-    iterator = iter(strategy.distribute_datasets_from_function(lambda _: ready))
+    iterator = batches_of(strategy, ready)
 
     @tf.function
     def waits(num_steps: tf.Tensor) -> tf.Tensor:

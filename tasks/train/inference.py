@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.feed.feed import Feed
-from tasks.workers.child import progress, stop_if_requested
+from tasks.train.team import Team
+from tasks.workers.child import progress, stop_if, stop_requested
 
 
 class Predictions(NamedTuple):
@@ -25,9 +26,17 @@ class Predictor:
     """Runs a model over a feed; traced once, used after every epoch."""
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, model: keras.Model, feed: Feed, *, target: str, id: str
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        feed: Feed,
+        *,
+        target: str,
+        id: str,
+        team: Team | None = None,
     ) -> None:
-        self._strategy, self._target, self._id = strategy, target, id
+        """`feed` has this worker's part of the batches; each worker of the `team` gets the predictions of all."""
+        self._target, self._id, self._team = target, id, team or Team(strategy)
         self._batches = strategy.distribute_datasets_from_function(lambda _: feed.one_pass())
         self._num_batches = feed.steps_per_epoch
         names = tuple(model.input)
@@ -44,13 +53,10 @@ class Predictor:
         for number in range(self._num_batches):
             # A large split is no hang; before the first batch the graph may have to be made.
             progress("predict" if number else "compile", batch=number, num_batches=self._num_batches)
-            stop_if_requested()
+            stop_if(self._team.any(stop_requested()))
             batch = next(batches)
-            mask = self._rows(batch["mask"])
-            ids.append(self._rows(batch[self._id])[mask])
-            targets.append(self._rows(batch[self._target])[mask])
-            outputs.append(self._rows(self._run(batch))[mask])
+            mask = self._team.rows(batch["mask"])
+            ids.append(self._team.rows(batch[self._id])[mask])
+            targets.append(self._team.rows(batch[self._target])[mask])
+            outputs.append(self._team.rows(self._run(batch))[mask])
         return Predictions(np.concatenate(ids), np.concatenate(targets), np.concatenate(outputs))
-
-    def _rows(self, value: tf.Tensor) -> np.ndarray:
-        return np.concatenate([part.numpy() for part in self._strategy.experimental_local_results(value)])

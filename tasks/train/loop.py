@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,26 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import events
+from tasks.config import TrainConfig
 from tasks.errors import Stopped, TrainingError
 from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
+from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
-from tasks.train.clock import in_graph_clock, ready_wait_seconds
+from tasks.train.clock import Clock, in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
+from tasks.train.flops import work_of
 from tasks.train.nonfinite import roll_back, weights_are_finite
+from tasks.train.parameter_server import make_asynchronous_steps
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
-from tasks.train.step import StepOutcomes, make_run_steps
+from tasks.train.step import RunSteps, StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
-from tasks.workers.child import progress, stop_if_requested, stop_requested
+from tasks.workers.child import progress, stop_if, stop_requested
+from tasks.workers.cluster import is_led, serve
 
 CALL_SECONDS = 2.0  # longest call of the in-graph loop, in which no signal is answered and no progress is told
 logger = logging.getLogger("millstream")
@@ -35,7 +41,10 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
 
     Raises ConfigError before the first step if the config does not fit data or machine, TrainingError if a loss,
     gradient or weight is not finite and is not rolled back; Stopped, after a checkpoint, if a signal asked for it.
+    In a worker of a parameter server it does what the chief asks for.
     """
+    if is_led():
+        serve()
     run = find_run(Path(workspace), run_id)
     config = run.config.train
     progress("start")
@@ -46,20 +55,18 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     resumed_from_step = position.step
     if resumed_from_step:
         progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
-
-    progress("note", line=setup.feed.plan.line())
-
     clock = in_graph_clock(deterministic=config.deterministic)
-    run_steps = make_run_steps(setup, config, clock=clock)
+    run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
-    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock))
+    timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock), work_of(setup))
     if position.step == 0 and config.on_nonfinite == "rollback":
-        checkpoint.save(run.checkpoints, setup.variables, position)
-    stop_if_requested()  # nothing is done yet, and to compile may take longer than whoever asked will wait
+        _save(run, setup, position)
+    # Nothing is done yet, and to compile may take longer than whoever asked will wait.
+    stop_if(setup.team.any(stop_requested()))
     phase = "compile"
     while not _is_done(setup, position):
         if position.step in position.skipped:
-            next(batches)
+            next_batch(setup.strategy, batches)
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
@@ -72,7 +79,9 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
                 batches = _batches_from(setup, position.step)
                 continue
             progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-        if not (stop_requested() or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
+        # Each asks at the same place, or one would wait for the others in the next step for ever.
+        asked_to_stop = setup.team.any(stop_requested())
+        if not (asked_to_stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
             continue
         if not weights_are_finite(setup):
             position = roll_back(run, setup, position, step=position.step - 1, what="a weight or statistic after it")
@@ -81,17 +90,38 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         if _epoch_is_open(setup, position):
             with contextlib.suppress(Stopped):  # the next process validates
                 position = _close_epoch(run, setup, position, timing)
-        progress("checkpoint", step=position.step)
-        checkpoint.save(run.checkpoints, setup.variables, position)
-        # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
-        if not _epoch_is_open(setup, position):
-            checkpoint.prune(run.checkpoints, keep=config.keep_checkpoints, step=position.step)
-        if stop_requested() and not _is_done(setup, position):
+        _save(run, setup, position)
+        if asked_to_stop and not _is_done(setup, position):
             raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"
             )
+    if not setup.team.is_chief:
+        return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps:
+    if setup.coordinator is not None:
+        return make_asynchronous_steps(setup, config)
+    return make_run_steps(setup, config, clock=clock)
+
+
+def _save(run: Run, setup: Setup, position: Position) -> None:
+    """Writes the checkpoint of this position, and deletes those that are not kept; the chief does, for all workers."""
+    progress("checkpoint", step=position.step)
+    if not setup.team.is_chief:
+        return
+    checkpoint.save(run.checkpoints, setup.variables, position)
+    # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+    if not _epoch_is_open(setup, position):
+        checkpoint.prune(run.checkpoints, keep=run.config.train.keep_checkpoints, step=position.step)
+
+
+def _record(run: Run, setup: Setup, metrics: dict[str, float], *, step: int) -> None:
+    """Adds to the run's metrics; the chief does, for all workers."""
+    if setup.team.is_chief:
+        events.append(run.events, metrics, step=step)
 
 
 def _ends_epoch(setup: Setup, step: int) -> bool:
@@ -110,18 +140,22 @@ def _is_done(setup: Setup, position: Position) -> bool:
 
 
 def _batches_from(setup: Setup, step: int) -> tf.data.Iterator:
-    return iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(step)))
+    return batches_of(setup.strategy, setup.feed.training(step))
 
 
 def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: Timing) -> StepOutcomes:
     """Returns the outcomes of a call, which is timed, or of the steps to be profiled, which are not."""
     config = run.config.train
-    if config.profile_steps and timing.has_begun and not run.profile.exists():
+    if config.profile_steps and setup.team.of_chief(int(timing.has_begun and not run.profile.exists())):
+        directory = run.profile if setup.team.is_chief else None
         num_steps = _num_steps(setup, position, config.profile_steps)
-        return profile_steps(take, run.profile, first=position.step, num_steps=num_steps)
-    num_steps = _num_steps(setup, position, min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+        return profile_steps(take, directory, first=position.step, num_steps=num_steps)
+    longest = setup.team.of_chief(min(config.steps_per_call, timing.steps_in(CALL_SECONDS)))
+    num_steps = _num_steps(setup, position, longest)
+    begun = time.perf_counter()
     outcomes = take(tf.constant(num_steps, tf.int32))
-    timing.add(outcomes)
+    outcomes.seconds.numpy()  # until the steps are done
+    timing.add(outcomes, time.perf_counter() - begun)
     return outcomes
 
 
@@ -157,7 +191,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     # First, because a process that goes on with the validation has no steps of its own to time.
     perf = {f"perf/{name}": value for name, value in timing.figures().items()}
     if perf:
-        events.append(run.events, perf, step=position.step)
+        _record(run, setup, perf, step=position.step)
     progress("validate", step=position.step)
     predictions, metric = setup.validate(), setup.head.metric
     figures = setup.head.figures(predictions.targets, predictions.outputs)
@@ -170,7 +204,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     }
     if setup.loss_scale is not None:
         metrics |= {"loss_scale": float(setup.loss_scale.value()), "overflows": position.num_overflows}
-    events.append(run.events, metrics, step=position.step)
+    _record(run, setup, metrics, step=position.step)
     shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in ("loss", metric, "val_loss", f"val_{metric}"))
     progress("note", line=f"epoch {metrics['epoch']:g}: {shown}")
     odd = [name for name, value in metrics.items() if not math.isfinite(value)]
@@ -216,9 +250,9 @@ def _result(run: Run, setup: Setup, position: Position, resumed_from_step: int) 
         best_value=position.best_value,
         num_steps=position.step,
         num_epochs=-(-position.step // setup.feed.steps_per_epoch),
-        num_replicas=setup.strategy.num_replicas_in_sync,
+        num_replicas=len(setup.devices),
         num_parameters=setup.model.count_params(),
-        devices=tuple(setup.strategy.extended.worker_devices),
+        devices=setup.devices,
         precision=position.precision,
         num_overflows=position.num_overflows,
         resumed_from_step=resumed_from_step,

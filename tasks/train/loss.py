@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tasks.config import TrainConfig
 from tasks.errors import ConfigError
+from tasks.source_code import import_function
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 CLASSES_SHOWN = 12
@@ -24,6 +25,21 @@ NUMPY_LOSSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "huber": lambda errors: np.where(errors <= 1, errors**2 / 2, errors - 0.5),
 }
 """The same of absolute errors, for what is told of a whole split."""
+
+
+def own_loss(path: str, folder: str | None, weights: list[float] | None) -> Loss:
+    """Returns the loss 'module:function' of the user's, whose module may lie in `folder`, times the classes' weights.
+
+    Raises ConfigError if it cannot be imported, or, once it is called, returns no loss of each example.
+    """
+    setting = f"train.loss={path!r}"
+    function = import_function(path, folder, setting="train.loss")
+
+    def loss(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        losses = _of_each_example(function(targets, outputs), outputs, setting=setting)
+        return losses if weights is None else losses * tf.gather(tf.constant(weights, losses.dtype), targets)
+
+    return loss
 
 
 def cross_entropy(num_classes: int, weights: list[float] | None, smoothing: float) -> Loss:
@@ -61,6 +77,17 @@ def sigmoid_cross_entropy(weights: list[float] | None, smoothing: float) -> Loss
 def regression_loss(kind: str) -> Loss:
     """Returns loss(targets, outputs): [b], the mean over the numbers, of two [b, num_numbers] of one type."""
     return _REGRESSION[kind]
+
+
+def _of_each_example(losses: object, logits: tf.Tensor, *, setting: str) -> tf.Tensor:
+    shape = getattr(losses, "shape", None)
+    if shape is None or list(shape) != list(logits.shape[:1]):
+        raise ConfigError(
+            f"{setting}: returned {'nothing with a shape' if shape is None else f'the shape {tuple(shape)}'} for "
+            f"{logits.shape[0]} examples; it must return the loss of each, [b], and leave their mean to the training, "
+            "which knows the whole batch"
+        )
+    return tf.cast(losses, logits.dtype)
 
 
 def class_weights(config: TrainConfig, label_map: Sequence[str], class_counts: Sequence[int]) -> list[float] | None:

@@ -49,7 +49,8 @@ def roll_back(run: Run, setup: Setup, position: Position, *, step: int, what: st
     line = f"{where}; back to step {found.step}, to go on without them (rollback {len(skipped)} of {limit})"
     logger.warning(line)
     progress("note", line=line)
-    events.append(run.events, {"rollbacks": len(skipped)}, step=step)
+    if setup.team.is_chief:
+        events.append(run.events, {"rollbacks": len(skipped)}, step=step)
     return found.model_copy(update={"skipped": skipped})
 
 

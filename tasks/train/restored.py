@@ -4,9 +4,11 @@ from pathlib import Path
 
 import keras
 
+from tasks.distribution import Distribute
 from tasks.feed.preprocess import Preprocess
 from tasks.files import verify
 from tasks.models.build import build_model
+from tasks.models.placement import build_placed
 from tasks.prepare.manifest import ShardManifest
 from tasks.runs import Run
 from tasks.train.checkpoint import load
@@ -15,19 +17,22 @@ from tasks.train.precision import precision_of_weights
 from tasks.train.setup import set_precision_and_seeds
 
 
-def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path) -> keras.Model:
+def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path, distribute: Distribute) -> keras.Model:
     """Returns the run's model with the weights of `checkpoint`, or their averages if those are evaluated.
 
     It computes in the precision in which the weights are held.
 
-    Call it in the strategy's scope and before another model is built: a checkpoint knows its variables by the names
-    that Keras counts up in a process. Raises DataError if the checkpoint is damaged, TrainingError if it is another
-    model's.
+    Call it in the scope of the strategy of `distribute`, and before another model is built: a checkpoint knows its
+    variables by the names that Keras counts up in a process. Raises DataError if the checkpoint is damaged,
+    TrainingError if it is another model's.
     """
     verify(checkpoint)
     set_precision_and_seeds(run.config.train, precision_of_weights(run.config.train.precision))
     preprocess = Preprocess(manifest, run.config.feed)
-    model = build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
+    model = build_placed(
+        distribute,
+        lambda: build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
+    )
     ema = Ema(model.variables, run.config.train.ema)
     load(checkpoint, [*model.variables, *ema.variables])
     ema.put_in_place()

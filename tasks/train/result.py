@@ -30,6 +30,16 @@ class TrainResult(Record):
     """Share of the steps' time that was spent waiting for the feed."""
     input_wait_seconds_p50: float
     input_wait_seconds_p95: float
+    examples_per_second_per_replica: float | None = None
+    host_fraction: float | None = None
+    """Share of the time of calls of the in-graph loop in which no step ran: the host's own work."""
+    model_flops_per_step: float | None = None
+    """Floating-point operations of a full global batch's matrix products and convolutions, forward and backward; None
+    if they cannot be counted."""
+    model_flops_per_second: float | None = None
+    """Of these, reached by all replicas together."""
+    mfu: float | None = None
+    """Model FLOPs utilisation: that over the devices' peak (0..1); None on CPUs and for GPUs whose peak is unknown."""
     input_advice: str | None = None
     """What to change first, if that share is not small."""
     precision: str = ""

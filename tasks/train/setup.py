@@ -13,19 +13,28 @@ from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
-from tasks.models.build import build_model
+from tasks.models.build import build_model, check_invariance
 from tasks.models.layers import takes_batch_statistics
-from tasks.prepare.manifest import Shards
+from tasks.models.placement import build_placed
+from tasks.models.recompute import recompute
+from tasks.prepare.manifest import ShardManifest, Shards
 from tasks.runs import Run
+from tasks.starting_weights import FileWeights
 from tasks.train.checkpoint import Position, newest_position
 from tasks.train.ema import Ema
 from tasks.train.head import Head, make_head
 from tasks.train.inference import Predictions, Predictor
+from tasks.train.loss import Loss, class_weights, own_loss
 from tasks.train.loss_scale import LossScale
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
+from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
+from tasks.train.team import Team
+from tasks.train.warm_start import warm_start
+from tasks.train.xla import check_xla
 from tasks.workers.child import progress
+from tasks.workers.cluster import led_workers
 from tasks.workers.devices import compute_capabilities, open_strategy
 
 logger = logging.getLogger("millstream")
@@ -36,10 +45,17 @@ class Setup:
     """The parts of one training; durations are resolved to steps."""
 
     strategy: tf.distribute.Strategy
+    """Of what this process runs itself."""
+    coordinator: tf.distribute.coordinator.ClusterCoordinator | None
+    """Of the workers of a parameter server, if there is one."""
+    team: Team
+    sum: Sum
     feed: Feed
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
     head: Head
+    loss: Loss
+    """Of the head, or the user's own."""
     ema: Ema
     validation: Predictor
     input_facts: FeedFacts
@@ -52,6 +68,13 @@ class Setup:
     """In mixed_float16 only."""
     statistics_rows: int | None
     """As in a Position."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that take batches, of all workers."""
+        if self.coordinator is not None:
+            return led_workers()
+        return self.team.devices(self.strategy.extended.worker_devices)
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -74,8 +97,12 @@ def set_up(run: Run, shards: Shards) -> Setup:
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
     config, manifest = run.config, shards.manifest()
-    strategy = open_strategy(config.distribute)
-    num_replicas = strategy.num_replicas_in_sync
+    strategy = placing = open_strategy(config.distribute)
+    coordinator = None
+    if isinstance(placing, tf.distribute.ParameterServerStrategy):
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(placing)
+        strategy = tf.distribute.get_strategy()
+    team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
     precision = _precision(run, strategy)
     set_precision_and_seeds(config.train, precision)
     feed = Feed(
@@ -85,6 +112,8 @@ def set_up(run: Run, shards: Shards) -> Setup:
         config.feed,
         seed=config.train.seed,
         num_replicas=num_replicas,
+        num_workers=team.num_workers,
+        worker=team.worker,
         microbatch=config.train.microbatch,
     )
 
@@ -97,8 +126,16 @@ def set_up(run: Run, shards: Shards) -> Setup:
 
     total_steps = steps(config.train.total)
     preprocess = Preprocess(manifest, config.feed)
-    with strategy.scope():
-        model = build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
+    with placing.scope():
+        model = build_placed(
+            config.distribute,
+            lambda: build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
+        )
+        check_invariance(model, config.train.invariance)
+        check_xla(model, config.train, num_replicas=num_replicas)
+        recompute(model, config.train.recompute)
+        if isinstance(config.model.warm_start, FileWeights) and newest_position(run.checkpoints) is None:
+            progress("note", line=warm_start(model, config.model.warm_start))
         rate = learning_rate(
             config.train.optimizer, total_steps=total_steps, global_batch_size=feed.global_batch_size, steps=steps
         )
@@ -112,15 +149,23 @@ def set_up(run: Run, shards: Shards) -> Setup:
         config.feed,
         batch_size=config.evaluate.batch_size,
         num_replicas=num_replicas,
+        num_workers=team.num_workers,
+        worker=team.worker,
     )
+    progress("note", line=feed.plan.line())
+    head = make_head(config, manifest)
     return Setup(
         strategy=strategy,
+        coordinator=coordinator,
+        team=team,
+        sum=make_sum(config.distribute),
         feed=feed,
         model=model,
         optimizer=optimizer,
         ema=ema,
-        head=make_head(config, manifest),
-        validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id),
+        head=head,
+        loss=_loss(run, manifest, head),
+        validation=Predictor(strategy, model, validation, target=manifest.target, id=manifest.id, team=team),
         input_facts=feed_facts(manifest, config.feed, cache=feed.plan.cache, cores=len(os.sched_getaffinity(0))),
         target=manifest.target,
         total_steps=total_steps,
@@ -129,6 +174,15 @@ def set_up(run: Run, shards: Shards) -> Setup:
         loss_scale=loss_scale,
         statistics_rows=feed.rows_at_once if feed.num_microbatches > 1 and takes_batch_statistics(model) else None,
     )
+
+
+def _loss(run: Run, manifest: ShardManifest, head: Head) -> Loss:
+    train = run.config.train
+    if ":" not in train.loss:
+        return head.loss
+    weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
+    own = own_loss(train.loss, run.config.model.folder, weights)
+    return lambda targets, outputs: own(head.as_learned(targets, outputs.dtype), outputs)
 
 
 def check_statistics(setup: Setup, position: Position) -> None:

@@ -35,6 +35,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
             "train",
             "tasks.train.loop:train",
             {"shards": shards.model_dump(mode="json")},
+            together=True,
             newest_step=lambda: _newest_step(run),
             on_progress=show,
         )

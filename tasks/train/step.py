@@ -11,6 +11,7 @@ from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
 from tasks.train.setup import Setup
 from tasks.train.update import batch_statistics, make_update
+from tasks.train.xla import compiled
 
 
 class StepOutcomes(NamedTuple):
@@ -32,15 +33,16 @@ class StepOutcomes(NamedTuple):
     """float64, the whole step."""
 
 
-def make_run_steps(
-    setup: Setup, config: TrainConfig, *, clock: Clock
-) -> Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]:
+RunSteps = Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]
+
+
+def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSteps:
     """Returns run_steps(iterator, num_steps), a loop of steps in one graph: one call for any [] int32 num_steps.
 
     `iterator` yields the elements of a Feed, distributed; `num_steps` must not run past its end. The result does not
     depend on how a training is cut into calls.
     """
-    strategy, step = setup.strategy, _make_step(setup, config)
+    strategy, step = setup.strategy, make_step(setup, config)
 
     @tf.function(reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
@@ -62,7 +64,7 @@ def make_run_steps(
     return run_steps
 
 
-def _make_step(
+def make_step(
     setup: Setup, config: TrainConfig
 ) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
     """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, healthy after it, applied."""
@@ -87,32 +89,35 @@ def _make_step(
             # One after another, or the activations of all would be in memory at the same time.
             with tf.control_dependencies(terms):
                 rows = _microbatch(batch, number)
-            found = contribution(rows, num_microbatches)
+                step = tf.cast(optimizer.iterations, tf.int64)
+                scale = tf.constant(1, float_type) if loss_scale is None else loss_scale.value()
+            found = contribute(rows, step, scale, num_replicas * num_microbatches)
             terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
         # The figures ride along with the gradients: one reduction a step.
-        *sums, loss, num_correct = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, terms)
+        sums, (loss, num_correct) = setup.sum(terms[:-2], terms[-2:])
         return sums, loss, num_correct, before
 
-    def contribution(batch: dict[str, tf.Tensor], num_microbatches: int) -> list[tf.Tensor]:
+    def contribution(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor, num_parts: int) -> list[tf.Tensor]:
         """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
         labels, mask = batch[setup.target], batch["mask"]
-        step = tf.cast(optimizer.iterations, tf.int64)
-        rows = ReplicaRows(config.seed, step, batch["first_row"], mask, num_replicas)
+        rows = ReplicaRows(
+            config.seed, step, batch["first_row"], mask, num_replicas, num_valid=batch["num_valid"], num_parts=num_parts
+        )
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
             logits = tf.cast(logits, float_type)
-            losses = setup.head.loss(labels, logits)
+            losses = setup.loss(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight
                 share = tf.cast(batch["mix_weight"], losses.dtype)
-                losses = share * losses + (1 - share) * setup.head.loss(batch["mix_label"], logits)
+                losses = share * losses + (1 - share) * setup.loss(batch["mix_label"], logits)
                 labels = tf.where(share >= 0.5, labels, batch["mix_label"])  # right is the class that shows most
             # Padding contributes nothing, and the divisor is the same on every replica: the sum over the replicas is
             # the mean over the global batch, however the rows are spread.
             mine = tf.reduce_sum(tf.where(mask, losses, 0)) / tf.cast(batch["num_valid"], float_type)
             if model.losses:
-                mine += tf.add_n(model.losses) / (num_replicas * num_microbatches)
-            scaled = mine if loss_scale is None else mine * loss_scale.value()
+                mine += tf.add_n([tf.cast(loss, float_type) for loss in model.losses]) / num_parts
+            scaled = mine if loss_scale is None else mine * scale
         score = tf.cast(setup.head.score(labels, logits), float_type)
         num_correct = tf.reduce_sum(tf.where(mask, score, 0))
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
@@ -120,8 +125,10 @@ def _make_step(
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         found = [tf.convert_to_tensor(gradient) for gradient in found]
         if loss_scale is not None:
-            found = [gradient / loss_scale.value() for gradient in found]
+            found = [gradient / scale for gradient in found]
         return [*found, mine, num_correct]
+
+    contribute = compiled(contribution) if config.jit_compile else contribution
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         sums, loss, num_correct, before = strategy.run(gradients, args=(batch,))

@@ -1,9 +1,10 @@
-"""Timing: what the steps' own clocks say about throughput and the wait for input."""
+"""Timing: what the steps' own clocks say about throughput, the wait for input and the host between calls."""
 
 from collections import deque
 
 import numpy as np
 
+from tasks.train.flops import Work
 from tasks.train.step import StepOutcomes
 
 WARMUP_STEPS = 2  # the first steps of a process allocate memory and fill the feed's buffers
@@ -13,18 +14,21 @@ PERCENTILE_STEPS = 10_000  # the latest steps, of which the percentiles are take
 class Timing:
     """Adds up the timestamps that the in-graph loop took; its size does not grow with the training."""
 
-    def __init__(self, ready_wait_seconds: float) -> None:
-        """`ready_wait_seconds`: what a wait reads when there is none; it is taken off every wait."""
-        self._ready_wait_seconds = ready_wait_seconds
+    def __init__(self, ready_wait_seconds: float, work: Work | None = None) -> None:
+        """`ready_wait_seconds`: what a wait reads when there is none; it is taken off every wait. `work`: of a step."""
+        self._ready_wait_seconds, self._work = ready_wait_seconds, work or Work()
+        self._calls = np.zeros(2)  # seconds of calls, and of them those in which a step ran
         self._warm = False
         self._totals = np.zeros(3)  # examples, seconds, seconds of waiting
         self._recent: deque[float] = deque(maxlen=PERCENTILE_STEPS)
         self._recent_waits: deque[float] = deque(maxlen=PERCENTILE_STEPS)
 
-    def add(self, outcomes: StepOutcomes) -> None:
-        """Adds the steps of one call."""
+    def add(self, outcomes: StepOutcomes, call_seconds: float | None = None) -> None:
+        """Adds the steps of one call, which took so long for the host if that is known."""
         waits = np.maximum(outcomes.wait_seconds.numpy() - self._ready_wait_seconds, 0)
         steps = np.stack([outcomes.num_valid.numpy(), outcomes.seconds.numpy(), waits])
+        if self._recent and call_seconds is not None:  # the first call compiles
+            self._calls += call_seconds, min(call_seconds, steps[1].sum())
         if not self._warm and len(self._recent) + steps.shape[1] > WARMUP_STEPS:
             # From now on there are better ones, so the first steps count no more.
             steps = steps[:, WARMUP_STEPS - len(self._recent) :]
@@ -45,19 +49,31 @@ class Timing:
         return max(1, int(seconds / np.median(self._recent))) if self._recent else 1
 
     def figures(self) -> dict[str, float]:
-        """Returns examples_per_second, step_seconds_p50 and _p95, input_wait_fraction (0..1), input_wait_seconds_p50
-        and _p95; none of them before the first step.
+        """Returns what TrainResult says of throughput, by its names; nothing before the first step.
+
+        Left out is what is not known: the host's share before the second call, operations that cannot be counted, and
+        mfu where the devices' peak is unknown.
         """
         if not self._recent:
             return {}
         examples, seconds, waits = self._totals
         p50, p95 = np.percentile(self._recent, [50, 95])
         wait_p50, wait_p95 = np.percentile(self._recent_waits, [50, 95])
-        return {
-            "examples_per_second": float(examples / seconds),
+        rate, work = float(examples / seconds), self._work
+        figures = {
+            "examples_per_second": rate,
+            "examples_per_second_per_replica": rate / work.num_replicas,
             "step_seconds_p50": float(p50),
             "step_seconds_p95": float(p95),
             "input_wait_fraction": float(waits / seconds),
             "input_wait_seconds_p50": float(wait_p50),
             "input_wait_seconds_p95": float(wait_p95),
         }
+        if self._calls[0]:
+            figures["host_fraction"] = float(1 - self._calls[1] / self._calls[0])
+        if work.flops_per_example is not None and work.flops_per_step is not None:
+            done = rate * work.flops_per_example
+            figures |= {"model_flops_per_step": work.flops_per_step, "model_flops_per_second": done}
+            if work.peak_flops is not None:
+                figures["mfu"] = done / work.peak_flops
+        return figures

@@ -22,6 +22,8 @@ from tasks.secrets import scrub
 ORPHAN_GRACE_SECONDS = 4.0  # between SIGTERM and the end, once the flow process or the server is gone
 TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at the first SIGTERM
 LOCK_TIMEOUT_SECONDS = ORPHAN_GRACE_SECONDS + 2  # whoever holds it longer is no orphan
+# TensorFlow's errors in a worker whose collective lost another worker, or whose own service could not begin.
+PEER_LOST = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError", "UnknownError"})
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -51,10 +53,16 @@ def stop_requested() -> bool:
     return _current.stop
 
 
-def stop_if_requested() -> None:
-    """Raises Stopped if this worker was asked to end; for work that leaves nothing half done when it is left."""
-    if _current.stop:
+def stop_if(requested: bool) -> None:
+    """Raises Stopped if a worker was asked to end; for work that leaves nothing half done when it is left."""
+    if requested:
         raise Stopped("stopped by a signal; the same command goes on")
+
+
+def answer_sigterm() -> None:
+    """Makes SIGTERM a request to end, in a worker; once more after TensorFlow has taken the signal for itself."""
+    if _current.reports is not None:
+        signal.signal(signal.SIGTERM, _on_sigterm)
 
 
 def write_report(descriptor: int, report: dict[str, Any]) -> None:
@@ -110,7 +118,7 @@ def _settle(request: dict[str, Any], reports: int, alive: int) -> None:
 
     _current.call, _current.reports = request["call"], reports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the flow process's to answer
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    answer_sigterm()
     threading.Thread(target=_end_with_server, args=(alive,), daemon=True).start()
 
     os.environ.clear()
@@ -151,4 +159,5 @@ def _describe(error: BaseException) -> dict[str, str]:
         where = error.filename or "the disk"
         message = f"{where}: cannot be used ({error.strerror}); make room or give access, and the same command goes on"
         return {"mendable": DataError.__name__, "message": message}
-    return {"message": "".join(traceback.format_exception_only(error)).strip()}
+    message = "".join(traceback.format_exception_only(error)).strip()
+    return {"message": message} | ({"peer": "lost"} if type(error).__name__ in PEER_LOST else {})

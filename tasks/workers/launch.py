@@ -7,6 +7,8 @@ import atexit
 import contextlib
 import itertools
 import json
+import logging
+import math
 import os
 import select
 import signal
@@ -15,13 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from tasks import errors
-from tasks.errors import WorkerError, WorkerLost
+from tasks.errors import MillstreamError, WorkerError, WorkerLost
 from tasks.workers.child import ORPHAN_GRACE_SECONDS, TOLD_TWICE
 
 _IMPORT_TIMEOUT_SECONDS = 300.0
@@ -30,6 +32,7 @@ SLOW_PHASES = frozenset({"start", "compile", "checkpoint", "report", "export", "
 _NOTE = "note"  # a line to show, which says nothing of the phase
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
 _POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
+logger = logging.getLogger("millstream")
 _HINTS = {"SIGKILL": " (often the system's out-of-memory killer)"}
 
 
@@ -44,7 +47,8 @@ def call(
     *,
     log: Path,
     lock: Path | None = None,
-    environment: dict[str, str] | None = None,
+    environments: Sequence[Mapping[str, str]] = ({},),
+    expendable: Collection[int] = (),
     import_path: Sequence[str] = (),
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     hang_timeout_seconds: float = 300,
@@ -53,13 +57,17 @@ def call(
 ) -> dict[str, Any]:
     """Returns what `function` ('module:name') returned when it was called with `arguments` in a fresh child process.
 
-    Arguments and result are JSON. The child has the present environment and folder of this process with `environment`
-    laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. It holds the file `lock`
-    for life, so that of all children that name the same one is at work. `on_progress` gets what the child gives to
-    `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
+    Arguments and result are JSON. The child has the present environment and folder of this process with the first of
+    `environments` laid over it, and `import_path` in front of its sys.path; what it prints is added to `log`. It holds
+    the file `lock` for life, so that of all children that name the same one is at work. `on_progress` gets what the
+    child gives to `tasks.workers.child.progress`. One call at a time; a second thread waits for its turn.
+
+    With several `environments` there is a child for each, which do the work together: the first is their chief, whose
+    result, lock, progress and log they are; the second one's log is `log` with .1 before its suffix, and so on. When
+    one of them is lost the others are killed, unless its number is one of the `expendable`.
 
     Whatever is raised here while it waits (KeyboardInterrupt, Prefect's TerminationSignal, an error of `on_progress`)
-    first stops the child: SIGTERM, `stop_grace_seconds`, SIGKILL.
+    first stops the children: SIGTERM, `stop_grace_seconds`, SIGKILL.
 
     Raises the child's own MillstreamError again; RunError if another process holds `lock`; WorkerLost if the child was
     killed, ended before it returned, or reported nothing for `hang_timeout_seconds`, or in one of SLOW_PHASES for
@@ -67,34 +75,51 @@ def call(
     """
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    this = _Call(function, log)
-    request = {
-        "call": this.number,
-        "function": function,
-        "arguments": arguments,
-        "environment": _environment() | (environment or {}),
-        "working_directory": os.getcwd(),
-        "import_path": [os.path.abspath(folder) for folder in import_path],
-        "log": str(log),
-        "lock": str(lock.absolute()) if lock else None,
-    }
+    team = [
+        _Call(function, log.with_suffix(f".{n}{log.suffix}" if n else log.suffix), expendable=n in expendable)
+        for n in range(len(environments))
+    ]
+    limits = _Limits(hang_timeout_seconds, slow_phase_factor, stop_grace_seconds)
     with _server.turn:
         _server.start()
         try:
-            _server.send(request)
-            _follow(this, on_progress, hang_timeout_seconds, slow_phase_factor)
+            for this, environment in zip(team, environments, strict=True):
+                _server.send(
+                    {
+                        "call": this.number,
+                        "function": function,
+                        "arguments": arguments,
+                        "environment": {**_environment(), **environment},
+                        "working_directory": os.getcwd(),
+                        "import_path": [os.path.abspath(folder) for folder in import_path],
+                        "log": str(this.log),
+                        "lock": str(lock.absolute()) if lock and this is team[0] else None,
+                    }
+                )
+            return _follow(team, on_progress, limits)
         except _ServerGone as error:
             kind = WorkerLost if error.by_signal else WorkerError
             raise kind(f"{function} was lost: {error}; run it again") from None
         except BaseException:
-            _stop(this, stop_grace_seconds)
+            _stop(team, stop_grace_seconds)
             raise
-    return this.result()
 
 
 def shut_down() -> None:
     """Ends the server and what runs in it; a later call starts another."""
     _server.end()
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How long a child may be silent, and how long it has to end."""
+
+    hang_timeout_seconds: float
+    slow_phase_factor: float
+    stop_grace_seconds: float
+
+    def silence_seconds(self, phase: str) -> float:
+        return self.hang_timeout_seconds * (self.slow_phase_factor if phase in SLOW_PHASES else 1)
 
 
 @dataclass
@@ -105,6 +130,11 @@ class _Call:
     log: Path
     number: int = field(default_factory=itertools.count(1).__next__)
     begun: bool = False
+    expendable: bool = False
+    """Whether the others go on without it."""
+    phase: str = "start"
+    silent_until: float = 0.0
+    """Moment of the monotonic clock at which it counts as hung."""
     ended: dict[str, Any] | None = None
     """Exit code and signal of the child, once it is gone."""
     text: str = ""
@@ -112,9 +142,24 @@ class _Call:
 
     def take(self, report: dict[str, Any]) -> None:
         self.begun = True
+        if report.get("phase", _NOTE) != _NOTE:
+            self.phase = report["phase"]
         self.text += report.get("part", "")
         if "exit" in report:
             self.ended = report
+
+    def is_lost(self) -> bool:
+        """Returns whether the child, which has ended, neither returned nor said why."""
+        assert self.ended is not None
+        return self.ended["signal"] is not None or self.ended["exit"] not in (0, 1)
+
+    def epitaph(self) -> str:
+        """Returns what became of the child, which has ended and returned nothing."""
+        try:
+            self.result()
+        except MillstreamError as error:
+            return str(error)
+        raise AssertionError("it returned")
 
     def result(self) -> dict[str, Any]:
         """Returns what the child returned, or raises what became of it."""
@@ -128,7 +173,8 @@ class _Call:
             error = outcome["error"]
             if "mendable" in error:
                 raise getattr(errors, error["mendable"])(error["message"])
-            raise WorkerError(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
+            kind = WorkerLost if "peer" in error else WorkerError
+            raise kind(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
         if code != 0 or not outcome:
             raise kind(f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}")
         result: dict[str, Any] = outcome["result"]
@@ -180,11 +226,12 @@ class _Server:
             while data:
                 data = data[self._process.stdin.write(data) :]
 
-    def reports(self, call: int) -> Iterator[dict[str, Any]]:
-        """Yields what has come in about a call, after a short wait; raises _ServerGone.
+    def reports(self, team: Sequence[_Call]) -> Iterator[tuple[_Call, dict[str, Any]]]:
+        """Yields what has come in about some calls, after a short wait; raises _ServerGone.
 
-        The pipe is at its end when no child holds it any more either, so nothing of the call is left running.
+        The pipe is at its end when no child holds it any more either, so nothing of the calls is left running.
         """
+        calls = {this.number: this for this in team}
         assert self._process is not None
         assert self._process.stdout is not None
         if b"\n" not in self._unread and select.select([self._process.stdout], [], [], _POLL_SECONDS)[0]:
@@ -195,8 +242,8 @@ class _Server:
         while b"\n" in self._unread:
             line, _, self._unread = self._unread.partition(b"\n")
             report = json.loads(line)
-            if report["call"] == call:  # others are the last words of a call that was given up
-                yield report
+            if report["call"] in calls:  # others are the last words of a call that was given up
+                yield calls[report["call"]], report
 
     def end(self) -> None:
         process, log = self._process, self._log
@@ -246,57 +293,85 @@ def _environment() -> dict[str, str]:
 
 
 def _follow(
-    this: _Call,
-    on_progress: Callable[[dict[str, Any]], None] | None,
-    hang_timeout_seconds: float,
-    slow_phase_factor: float,
-) -> None:
-    """Returns when the child has ended; raises WorkerLost if nothing more is heard of it for too long."""
-    phase, silent_until = "start", time.monotonic() + _IMPORT_TIMEOUT_SECONDS
-    while this.ended is None:
-        for report in _server.reports(this.number):
-            if report.get("phase", _NOTE) != _NOTE:
-                phase = report["phase"]
-            limit = hang_timeout_seconds * (slow_phase_factor if phase in SLOW_PHASES else 1)
-            silent_until = time.monotonic() + limit
+    team: Sequence[_Call], on_progress: Callable[[dict[str, Any]], None] | None, limits: _Limits
+) -> dict[str, Any]:
+    """Returns the chief's result, or raises what became of the first child that was lost, fell silent or failed.
+
+    One that is not the chief may fail because the chief does, which then says why: it gets the time to do so.
+    """
+    chief, failed = team[0], None
+    for this in team:
+        this.silent_until = time.monotonic() + _IMPORT_TIMEOUT_SECONDS
+    while chief.ended is None:
+        for this, report in _server.reports(team):
             this.take(report)
-            if "phase" in report and on_progress is not None:
+            this.silent_until = time.monotonic() + limits.silence_seconds(this.phase)
+            if "phase" in report and this is chief and on_progress is not None:
                 on_progress(report)
-        if this.ended is None and time.monotonic() > silent_until:
-            if not this.begun:
-                raise WorkerError(
-                    f"{this.function} could not begin: importing TensorFlow took over {_IMPORT_TIMEOUT_SECONDS:g} s; "
-                    "see what else keeps this machine busy and run it again"
-                )
-            _server.send({"signal": this.number, "number": signal.SIGUSR1})  # faulthandler writes the stacks
-            raise WorkerLost(
-                f"{this.function} made no progress for {limit:g} s in its phase {phase!r} and was stopped; the stacks "
-                f"of its threads are in {this.log}; if it may be silent so long, raise distribute."
-                + ("slow_phase_factor" if phase in SLOW_PHASES else "hang_timeout_seconds")
-            )
+            if "exit" in report and this is not chief and report["exit"] != 0:
+                if this.expendable:
+                    logger.warning("%s: the others go on without it", this.epitaph())
+                    continue
+                failed = failed or this
+                chief.silent_until = min(chief.silent_until, time.monotonic() + limits.stop_grace_seconds)
+                if this.is_lost():
+                    this.result()
+        for this in team:
+            if this.ended is None and time.monotonic() > this.silent_until:
+                if this.expendable:
+                    this.silent_until = math.inf
+                    _server.send({"signal": this.number, "number": signal.SIGKILL})
+                    continue
+                if failed is not None:
+                    failed.result()
+                _give_up(this, team, limits)
+    result = chief.result()
+    _stop(team, 0)
+    return result
 
 
-def _stop(this: _Call, grace_seconds: float) -> None:
-    """Ends the child of a call and returns when it is gone; a second interrupt cuts the grace short."""
-    if not this.begun:
+def _give_up(hung: _Call, team: Sequence[_Call], limits: _Limits) -> NoReturn:
+    """Raises what is to be said of a child that was silent for too long, after all have written their stacks."""
+    if not hung.begun:
+        raise WorkerError(
+            f"{hung.function} could not begin: importing TensorFlow took over {_IMPORT_TIMEOUT_SECONDS:g} s; "
+            "see what else keeps this machine busy and run it again"
+        )
+    for this in team:
+        _server.send({"signal": this.number, "number": signal.SIGUSR1})  # faulthandler writes the stacks
+    raise WorkerLost(
+        f"{hung.function} made no progress for {limits.silence_seconds(hung.phase):g} s in its phase {hung.phase!r} "
+        f"and was stopped; the stacks of its threads are in {hung.log}; if it may be silent so long, raise distribute."
+        + ("slow_phase_factor" if hung.phase in SLOW_PHASES else "hang_timeout_seconds")
+    )
+
+
+def _stop(team: Sequence[_Call], grace_seconds: float) -> None:
+    """Ends the children of a call and returns when they are gone; a second interrupt cuts the grace short.
+
+    Those who have lost one of them can do nothing any more, and get no grace.
+    """
+    if not all(this.begun for this in team):
         _server.end()  # it may still be importing; faster than to wait for that
         return
     try:
-        _signal(this, signal.SIGTERM, grace_seconds)
+        if not any(this.ended for this in team):
+            _signal(team, signal.SIGTERM, grace_seconds)
     finally:
-        _signal(this, signal.SIGKILL, _KILL_TIMEOUT_SECONDS)
-        if this.ended is None:
+        _signal(team, signal.SIGKILL, _KILL_TIMEOUT_SECONDS)
+        if any(this.ended is None for this in team):
             _server.end()
 
 
-def _signal(this: _Call, number: int, timeout_seconds: float) -> None:
-    """Sends a signal to the child unless it has ended, and waits until it has or the time is up."""
-    if this.ended is None:
-        _server.send({"signal": this.number, "number": number})
+def _signal(team: Sequence[_Call], number: int, timeout_seconds: float) -> None:
+    """Sends a signal to the children that have not ended, and waits until all have or the time is up."""
+    for this in team:
+        if this.ended is None:
+            _server.send({"signal": this.number, "number": number})
     deadline = time.monotonic() + timeout_seconds
     with contextlib.suppress(_ServerGone):
-        while this.ended is None and time.monotonic() < deadline:
-            for report in _server.reports(this.number):
+        while any(this.ended is None for this in team) and time.monotonic() < deadline:
+            for this, report in _server.reports(team):
                 this.take(report)
 
 

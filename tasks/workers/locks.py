@@ -3,15 +3,15 @@
 import json
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tasks.config import Distribute, Mirrored
+from tasks.distribution import Distribute, Hybrid, Mirrored, ModelParallel, OneDevice
 from tasks.errors import RunError
 from tasks.files import lock, write_atomic
+from tasks.workers.cluster import visible_gpus
 
 CPU = "cpu"  # where there is no GPU, the processors are one device
 logger = logging.getLogger("millstream")
@@ -24,16 +24,20 @@ def wanted_devices(
 
     They are the first of CUDA_VISIBLE_DEVICES, else of all there are; nothing of CUDA or TensorFlow is loaded.
     """
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        found = [name.removeprefix("nvidia") for name in os.listdir(devices) if re.fullmatch(r"nvidia\d+", name)]
-        gpus = sorted(found, key=int)
-    else:
-        gpus = [name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"}]
-    if isinstance(distribute, Mirrored):
-        number = len(gpus) if distribute.num_replicas == "auto" else distribute.num_replicas
-    else:
-        number = 1
+    gpus = visible_gpus(environment, devices)
+    match distribute:
+        case Mirrored(devices=tuple(numbers)):
+            gpus, number = [gpus[index] for index in numbers if index < len(gpus)], len(numbers)
+        case OneDevice():
+            number = 1
+        case Hybrid():
+            number = distribute.num_groups * distribute.num_devices
+        case ModelParallel():
+            number = distribute.num_devices
+        case Mirrored(num_replicas=int(count)):
+            number = count
+        case _:
+            number = len(gpus)
     return [f"gpu-{name}" for name in sorted(gpus[:number])] or [CPU]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tasks.errors import WorkerLost
 from tasks.runs import Run
 from tasks.workers import launch
+from tasks.workers.cluster import environments_of, expendable_workers
 
 logger = logging.getLogger("millstream")
 
@@ -17,6 +18,7 @@ def call_for_run(
     function: str,
     arguments: dict[str, Any],
     *,
+    together: bool = False,
     newest_step: Callable[[], int] | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     before_restart: Callable[[], None] = lambda: None,
@@ -25,9 +27,11 @@ def call_for_run(
 
     It is called with `workspace`, `run_id` and `arguments`. If its worker is lost it is called again,
     `train.max_restarts` times; with `newest_step`, which tells the newest checkpoint, so often without a new one.
-    `before_restart` tidies up what a lost worker may leave. Raises WorkerLost after the last, and at once what the
-    worker itself raised.
+    With `together` it is called in all workers of the run's `distribute` at once, and what the first returned is the
+    answer. `before_restart` tidies up what a lost worker may leave. Raises WorkerLost after the last, and at once what
+    the worker itself raised.
     """
+    distribute = run.config.distribute
     limit, restarts, reached = run.config.train.max_restarts, 0, newest_step() if newest_step else 0
     while True:
         try:
@@ -36,9 +40,11 @@ def call_for_run(
                 {"workspace": str(run.workspace), "run_id": run.id, **arguments},
                 log=run.logs / f"{stage}.log",
                 lock=run.worker_lock,
+                environments=environments_of(distribute) if together else [{}],
+                expendable=expendable_workers(distribute) if together else (),
                 on_progress=on_progress,
-                hang_timeout_seconds=run.config.distribute.hang_timeout_seconds,
-                slow_phase_factor=run.config.distribute.slow_phase_factor,
+                hang_timeout_seconds=distribute.hang_timeout_seconds,
+                slow_phase_factor=distribute.slow_phase_factor,
             )
         except WorkerLost as error:
             step = newest_step() if newest_step else 0

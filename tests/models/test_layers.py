@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.models.layers import StatelessDropout, SyncBatchNorm, random_words
+from tasks.models.draws import random_words
+from tasks.models.layers import StatelessDropout, SyncBatchNorm
 from tasks.models.rows import ReplicaRows, replica_rows
 
 

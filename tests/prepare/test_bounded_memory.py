@@ -17,6 +17,8 @@ from PIL import Image
 from tests.any_source import REPOSITORY
 
 SIZE_MB = 300
+MAPPED_MB = 155  # just under what `tasks.prepare.spool` maps
+MAX_MB = 600
 MAX_GROWTH_MB = 200  # over a set of 2 MB; 80 bytes an example and a few batches
 
 STAGE = """
@@ -120,6 +122,11 @@ proven = (pytest.mark.prove, pytest.mark.timeout(600))
 def test_memory_does_not_grow_with_the_set(tmp_path: Path, write: Callable[[Path, int], dict[str, Any]]) -> None:
     small, large = _peak_mb(tmp_path / "small", write, 2), _peak_mb(tmp_path / "large", write, SIZE_MB)
     assert large - small < MAX_GROWTH_MB
+
+
+@pytest.mark.prove
+def test_a_set_that_is_mapped_while_it_is_shuffled_is_bounded_too(tmp_path: Path) -> None:
+    assert _peak_mb(tmp_path / "mapped", _one_row_group, MAPPED_MB) < MAX_MB
 
 
 def _peak_mb(folder: Path, write: Callable[[Path, int], dict[str, Any]], size_mb: int) -> float:

@@ -67,7 +67,7 @@ def test_frames_lie_in_the_order_of_the_source_and_are_read_in_any(tmp_path: Pat
         for framed in cut(frames)
     ]
     assert len(scanned.spool) == 100
-    assert scanned.spool.sizes().tolist() == list(map(len, expected))
+    assert scanned.spool.places.sizes.tolist() == list(map(len, expected))
     order = np.random.default_rng(0).permutation(100)
     assert [frame for chunk in scanned.spool.frames(order) for frame in cut(chunk)] == [expected[row] for row in order]
     assert scanned.labels.tolist() == [row % 2 for row in range(100)]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from tasks.prepare.writer import Compression, write_shard
 
 RECORDS = [bytes([number % 251]) * (number % 40) for number in range(2 * OFFSET_STRIDE + 3)]
 CHUNKS = [
-    Frames(b"".join(map(frame, records)), [len(frame(record)) for record in records])
+    Frames(b"".join(map(frame, records)), np.array([len(frame(record)) for record in records], np.int32))
     for records in (RECORDS[:100], [], RECORDS[100:])
 ]
 

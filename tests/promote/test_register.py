@@ -12,13 +12,18 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.models import Model
 
-from tasks.errors import TrackingError
+from tasks.errors import ConfigError, TrackingError
 from tasks.evaluate.report import PREDICTIONS
+from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
 from tasks.promote.register import register
+from tasks.promote.registered import DIGEST_TAG
+from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import Run
+from tasks.starting_weights import AliasWeights, FileWeights
 from tasks.track.client import tracking_uri
 from tasks.track.tracker import tracked
+from tasks.train.checkpoint import VARIABLES
 
 # What a user of the registry does: MLflow and TensorFlow, nothing of ours.
 STRANGER = """
@@ -56,6 +61,29 @@ def test_a_model_is_registered_once(registered: RegisteredModel, trained_run: An
     assert again == registered
     assert registered == RegisteredModel(name="digits", version=1, uri="models:/digits/1", digest=exported.digest)
     assert len(_client(run).search_model_versions("name = 'digits'")) == 1
+
+
+def test_an_alias_leads_to_the_weights_of_the_version_that_it_names(
+    registered: RegisteredModel, trained_run: Any, digits: Any
+) -> None:
+    run, best = trained_run.run, trained_run.result.best_checkpoint
+    client = _client(run)
+    client.set_registered_model_alias("digits", "champion", str(registered.version))
+    config = digits.run().config
+    named = config.model.model_copy(update={"warm_start": AliasWeights(alias="digits@champion", exclude=("^dense",))})
+    config = config.model_copy(update={"model": named})
+    found = settle_warm_start(config, digits.workspace).model.warm_start
+    assert found == FileWeights(
+        file=str(best / VARIABLES),
+        sha256=digest_file(best / VARIABLES),
+        origin=f"digits@champion, version 1, of run {run.id}, step {int(best.name)}",
+        exclude=("^dense",),
+    )
+    client.set_model_version_tag("digits", str(registered.version), DIGEST_TAG, "another")
+    with pytest.raises(ConfigError, match=r"version 1, is not what its run .* has now"):
+        settle_warm_start(config, digits.workspace)
+    client.set_model_version_tag("digits", str(registered.version), DIGEST_TAG, registered.digest)
+    client.delete_registered_model_alias("digits", "champion")
 
 
 def test_the_version_leads_back_to_run_data_and_figures(

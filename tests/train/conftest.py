@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 from tasks.files import digest_file
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
+from tasks.workers.cluster import environments_of
 
 HERE = Path(__file__).parent
 # 23 steps an epoch; calls end at 8, 10, 18, 20, 23, 31, 33, ... and checkpoints stand at 10, 20, 23, 30, 40, 46, ...
@@ -28,15 +29,22 @@ class Trainer:
     def run(self, *overrides):
         return self.digits.run(f"model.folder={HERE}", *overrides)
 
-    def faulty_run(self, fault, fired, *overrides, steps=(35,)):
+    def faulty_run(self, fault, fired, *overrides, steps=(35,), worker=0):
         """Returns a new short run whose workers suffer `fault` once for each of `steps`; `fired` is told of it."""
-        args = f"{{fault: {fault}, steps: {list(steps)}, fired: {fired}}}"
+        args = f"{{fault: {fault}, steps: {list(steps)}, fired: {fired}, worker: {worker}}}"
         return self.run(*SHORT, "model.build=faulty_models:faulty", f"model.args={args}", *overrides)
 
-    def call(self, function, run, **arguments):
+    def call(self, function, run, *, on_progress=None, **arguments):
         shards = self.digits.shards.model_dump(mode="json")
         arguments = {"workspace": str(self.digits.workspace), "run_id": run.id, "shards": shards, **arguments}
-        return self._workers.call(function, arguments, log=run.logs / "train.log", import_path=[str(HERE)])
+        return self._workers.call(
+            function,
+            arguments,
+            log=run.logs / "train.log",
+            environments=environments_of(run.config.distribute),
+            import_path=[str(HERE)],
+            on_progress=on_progress,
+        )
 
     def train(self, run):
         return self.call("tasks.train.loop:train", run)

@@ -13,10 +13,12 @@ from pathlib import Path
 import keras
 import models_for_tests
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from tasks.models.layers import SyncBatchNorm
 from tasks.train import loop, step
+from tasks.workers.cluster import place_in_cluster
 
 
 def fill_disk(fired):
@@ -31,6 +33,15 @@ def make_read_only(fired):
     subprocess.run(["mount", "-o", "remount,bind,ro", Path(fired).with_name("read_only")], check=True)
 
 
+def kill_follower(_):
+    """Kills the first worker of the parameter server's chief, which this process is."""
+    address = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0]
+    for process in psutil.Process().parent().children():
+        ports = {connection.laddr.port for connection in process.net_connections() if connection.status == "LISTEN"}
+        if int(address.rpartition(":")[2]) in ports:
+            process.kill()
+
+
 def limit_files(_):
     """Lets the kernel refuse any byte beyond the first thousand of a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -40,7 +51,9 @@ def limit_files(_):
 FAULTS = {
     "SIGSEGV": lambda _: ctypes.string_at(0),
     "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGTERM": lambda _: os.kill(os.getpid(), signal.SIGTERM),
     "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "kill_follower": kill_follower,
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),
     "raise": lambda _: 1 / 0,
@@ -50,8 +63,8 @@ FAULTS = {
 }
 
 
-def faulty(inputs, num_classes, fault, steps, fired):
-    """The dense model; the workers suffer `fault` once for each of `steps`, in their order, when that step is done.
+def faulty(inputs, num_classes, *, fault, steps, fired, worker=0):
+    """The dense model; a worker suffers `fault` once for each of `steps`, in their order, when that step is done.
 
     Each time a line is added to the file `fired`.
     """
@@ -59,7 +72,8 @@ def faulty(inputs, num_classes, fault, steps, fired):
 
     def progress(phase, **fields):
         report(phase, **fields)
-        if phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
+        mine = place_in_cluster()[0] == worker
+        if mine and phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
             with open(fired, "a") as file:
                 file.write(f"{fault} at step {fields['step']}\n")
             FAULTS[fault](fired)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tasks.config import Mirrored
+from tasks.distribution import Mirrored
 from tasks.duration import Duration
 from tasks.optimization import OPTIMIZERS, OptimizerConfig
 from tasks.train.optimizer import build_optimizer

@@ -79,6 +79,8 @@ def test_a_regression_is_learned_in_deviations_and_told_in_its_own_unit(loss, of
     errors = (NUMBERS - [1e9, 2]) / [2, 4] - outputs
     wanted = of(errors).mean(axis=1)
     np.testing.assert_allclose(head.loss(tf.constant(NUMBERS), tf.constant(outputs)), wanted, rtol=1e-9)
+    learned = head.as_learned(tf.constant(NUMBERS), tf.float32)  # of a loss of the user's own too
+    np.testing.assert_allclose(learned, (NUMBERS - [1e9, 2]) / [2, 4], rtol=1e-6)
     found = head.figures(NUMBERS, outputs)
     np.testing.assert_allclose(
         head.score(tf.constant(NUMBERS), tf.constant(outputs)).numpy().mean(), found["mae"], rtol=1e-6

@@ -60,3 +60,18 @@ def test_a_variable_that_the_loss_does_not_reach_keeps_its_value(trainer):
     weights = trainer.weights("model.build=models_for_tests:spare", "model.args={}", *SGD, "train.total=2 steps")
     (bias,) = [value for name, value in weights.items() if "(3,)" in name and "momentum" not in name]
     assert np.array_equal(bias, [0, 0, 0])
+
+
+def test_how_gradients_are_summed_changes_no_weight(trainer):
+    settings = ("model.build=models_for_tests:normalised", "model.args={}", *EXACT, *SGD, "train.total=3 steps")
+    plain = trainer.weights(*settings, replicas(2))
+    for sent in (("all_reduce=ring", "pack_size=1 KB"), ("all_reduce=hierarchical",)):
+        found = trainer.weights(*settings, replicas(2), *(f"distribute.{field}" for field in sent))
+        assert largest_difference(plain, found) <= 1e-12
+
+
+def test_gradients_that_cross_in_sixteen_bits_are_rounded_once(trainer):
+    settings = ("model.build=models_for_tests:dense", "model.args={}", *SGD, "train.total=1 steps", replicas(2))
+    exact, rounded = (trainer.weights(*settings, f"distribute.reduce_dtype={dtype}") for dtype in ("null", "bfloat16"))
+    # A step is 0.05 times a gradient of less than 1, which has 8 bits left; two parts and their sum are rounded.
+    assert 0 < largest_difference(exact, rounded) <= 3 * 2**-9

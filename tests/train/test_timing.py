@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tasks.train.flops import Work
 from tasks.train.step import StepOutcomes
 from tasks.train.timing import PERCENTILE_STEPS, Timing
 
@@ -48,3 +49,22 @@ def test_a_long_training_keeps_only_its_latest_steps():
     for second in (5.0, 1.0):
         timing.add(outcomes(np.full(PERCENTILE_STEPS, second), np.zeros(PERCENTILE_STEPS)))
     assert timing.figures()["step_seconds_p95"] == 1
+
+
+def test_throughput_is_related_to_replicas_operations_and_peak():
+    timing = Timing(0, Work(num_replicas=2, flops_per_example=3.0, flops_per_step=30.0, peak_flops=120.0))
+    timing.add(outcomes([9.0, 9.0, 0.5], [0.0, 0.0, 0.0]))
+    figures = timing.figures()
+    assert figures["examples_per_second_per_replica"] == 10
+    assert figures["model_flops_per_step"] == 30
+    assert figures["model_flops_per_second"] == 60
+    assert figures["mfu"] == 0.5
+    assert not {"model_flops_per_step", "mfu"} & Timing(0).figures().keys()
+
+
+def test_the_hosts_share_is_that_of_calls_in_which_no_step_ran_the_first_left_out():
+    timing = Timing(0)
+    timing.add(outcomes([1.0, 1.0], [0.0, 0.0]), call_seconds=50.0)
+    assert "host_fraction" not in timing.figures()
+    timing.add(outcomes([1.0, 2.0], [0.0, 0.0]), call_seconds=4.0)
+    assert timing.figures()["host_fraction"] == 0.25

@@ -95,3 +95,21 @@ def first_step(workspace, run_id, shards):
     outcomes = run_steps(batches, tf.constant(1))
     figures = {"loss": float(outcomes.loss[0]), "num_correct": float(outcomes.num_correct[0])}
     return {**figures, "logits": logits.tolist(), **{name: column.tolist() for name, column in batch.items()}}
+
+
+def devices_of_variables(workspace, run_id, shards):
+    """Returns the devices of each variable's copies, and under `products` those of the model's forward MatMuls."""
+    import tensorflow as tf
+
+    run = find_run(Path(workspace), run_id)
+    setup = set_up(run, Shards.model_validate(shards))
+
+    @tf.function
+    def forward(images):
+        return setup.strategy.run(lambda: setup.model({"image": images}))
+
+    graph = forward.get_concrete_function(tf.TensorSpec([4, 8, 8, 1], tf.uint8)).graph
+    found = {
+        v.path: [part.device[-5:] for part in v.value.values] for v in setup.variables if hasattr(v.value, "values")
+    }
+    return found | {"products": [op.device[-5:] for op in graph.get_operations() if op.type == "MatMul"]}

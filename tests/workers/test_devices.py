@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
+from tasks.distribution import Hybrid
 from tasks.errors import ConfigError
-from tasks.workers.devices import num_replicas
+from tasks.workers.devices import num_replicas, plan_groups
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_the_replicas_of_a_strategy_add_up(
         "worker_functions:sum_over_replicas",
         {"distribute": distribute},
         log=tmp_path / "log",
-        environment={"CUDA_VISIBLE_DEVICES": "-1"},  # the same claim on a machine with GPUs
+        environments=[{"CUDA_VISIBLE_DEVICES": "-1"}],  # the same claim on a machine with GPUs
         import_path=[str(Path(__file__).parent)],
     )
     assert found == {
@@ -54,12 +55,28 @@ def test_more_replicas_than_gpus_are_refused_with_the_numbers() -> None:
     )
 
 
+def test_groups_are_neighbouring_devices() -> None:
+    groups = plan_groups(Hybrid(num_groups=2, num_devices=2), num_gpus=4)
+    assert [[name.rpartition("device:")[2] for name in group] for group in groups] == [
+        ["GPU:0", "GPU:1"],
+        ["GPU:2", "GPU:3"],
+    ]
+
+
+def test_groups_that_need_more_gpus_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError) as error:
+        plan_groups(Hybrid(num_groups=2, num_devices=4), num_gpus=4)
+    assert str(error.value) == (
+        "distribute.num_devices=4: 2 group(s) of so many need 8 GPUs, and 4 are visible to TensorFlow; use at most 2"
+    )
+
+
 def test_devices_are_described_without_a_gpu(workers: ModuleType, tmp_path: Path) -> None:
     found = workers.call(
         "tasks.workers.devices:describe_devices",
         {},
         log=tmp_path / "log",
-        environment={"CUDA_VISIBLE_DEVICES": "-1"},
+        environments=[{"CUDA_VISIBLE_DEVICES": "-1"}],
     )
     assert found["tensorflow"] == version("tensorflow")
     assert found["keras"] == version("keras")

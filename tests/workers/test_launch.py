@@ -95,7 +95,7 @@ def test_environment_folder_and_import_path_are_those_of_the_call(
     assert found["folder"] == str(tmp_path)
     assert found["first_path"] == str(HERE)
     assert found["stdin"] == ""
-    assert call("describe_process", environment={"MILLSTREAM_TEST_VALUE": "given"})["value"] == "given"
+    assert call("describe_process", environments=[{"MILLSTREAM_TEST_VALUE": "given"}])["value"] == "given"
 
 
 def test_every_call_has_its_own_process_and_adds_to_its_log(call: Call, log: Path) -> None:

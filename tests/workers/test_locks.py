@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from tasks.config import Mirrored, OneDevice
+from tasks.distribution import Mirrored, OneDevice
 from tasks.errors import RunError
 from tasks.workers.locks import held_devices, wanted_devices
 
 HOLDING = """
 import sys
-from tasks.config import Mirrored
+from tasks.distribution import Mirrored
 from tasks.workers.locks import held_devices
 with held_devices(Mirrored(), run_id="other"):
     print("held", flush=True)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tasks.config import Mirrored, OneDevice
+from tasks.distribution import Mirrored, OneDevice
 from tasks.errors import ConfigError
 from tasks.workers.child import progress, stop_requested
 

@@ -1,0 +1,192 @@
+"""Step sides: our loop and its rivals on the same model and the same ready batch; each in a process of its own."""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tasks.bench.runner import OURS, Cost
+from tasks.bench.step_case import CHECKPOINT, StepCase
+from tasks.feed.feed import Feed
+from tasks.feed.preprocess import Preprocess
+from tasks.models.build import build_model
+from tasks.runs import Run
+from tasks.train import checkpoint
+from tasks.train.batches import batches_of
+from tasks.train.checkpoint import Position
+from tasks.train.clock import in_graph_clock
+from tasks.train.nonfinite import weights_are_finite
+from tasks.train.setup import Setup, set_up
+from tasks.train.step import make_run_steps
+from tasks.train.timing import Timing
+from tasks.workers.devices import open_strategy
+
+tf.get_logger().setLevel(logging.ERROR)  # AutoGraph warns of each `match`, which it leaves as it is, as it should
+
+Turn = Callable[[int], object]  # takes so many steps
+
+
+def mlp(inputs: dict[str, keras.KerasTensor], num_classes: int) -> keras.Model:
+    """Returns a model of so few operations that a step is nearly all cost of the loop."""
+    x = keras.layers.Dense(32, activation="relu")(keras.layers.Rescaling(1 / 255)(inputs["image"]))
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+
+
+def cnn(inputs: dict[str, keras.KerasTensor], num_classes: int) -> keras.Model:
+    """Returns a model of 32x32 images whose step is nearly all computation."""
+    x = keras.layers.Reshape((32, 32, 3))(keras.layers.Rescaling(1 / 255)(inputs["image"]))
+    for filters in (32, 64, 128):
+        x = keras.layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = keras.layers.MaxPooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(keras.layers.Flatten()(x)))
+
+
+def turn(side: str, file: Path) -> Cost:
+    """Returns what it costs one side to take the steps of a case, or to write a checkpoint if the side is CHECKPOINT.
+
+    The threads that TensorFlow keeps at work after a call of fit are in the CPU-seconds of the next call.
+    """
+    case, take = StepCase.read(file), _turn_of(side, file.parent)
+    wall, cpu = time.perf_counter(), time.process_time()
+    take(case.num_steps)
+    return Cost(cpu_seconds=time.process_time() - cpu, wall_seconds=time.perf_counter() - wall)
+
+
+@lru_cache(maxsize=1)  # built once in a process, which has one strategy and knows one case's folder
+def _turn_of(side: str, folder: Path) -> Turn:
+    case = StepCase.read(next(folder.glob("*.json")))
+    makers = {"fit": _fit, "hand_loop": _hand_loop, "tf_function": _tf_function}
+    if side in makers:
+        return makers[side](case)
+    if side == CHECKPOINT:
+        return _checkpoint(folder)
+    return _ours(folder, deterministic=side == OURS)
+
+
+@lru_cache(maxsize=1)
+def _setup_of(folder: Path, *, deterministic: bool = True) -> Setup:
+    case = StepCase.read(next(folder.glob("*.json")))
+    train = case.config.train.model_copy(update={"deterministic": deterministic})
+    run = Run(folder / "run", case.config.model_copy(update={"train": train}))
+    return set_up(run, case.as_shards())
+
+
+def _checkpoint(folder: Path) -> Turn:
+    """Returns a turn that writes one checkpoint as a training does, in the place of the one before."""
+    setup, steps, directory = _setup_of(folder), itertools.count(1), folder / "checkpoints"
+
+    def write(num_steps: int) -> None:
+        assert weights_are_finite(setup)
+        position = Position(step=next(steps))
+        checkpoint.save(directory, setup.variables, position)
+        checkpoint.prune(directory, keep=1, step=position.step)
+
+    return write
+
+
+def _ours(folder: Path, *, deterministic: bool) -> Turn:
+    """Returns a turn of the trainer's own loop, in calls of as many steps as it takes at a time."""
+    setup = _setup_of(folder, deterministic=deterministic)
+    config = StepCase.read(next(folder.glob("*.json"))).config.train
+    run_steps = make_run_steps(setup, config, clock=in_graph_clock(deterministic=deterministic))
+    ready = setup.feed.training(0).take(setup.strategy.num_replicas_in_sync).cache().repeat()
+    iterator = batches_of(setup.strategy, ready)
+    timing = Timing(0)
+
+    def take(num_steps: int) -> None:
+        for start in range(0, num_steps, config.steps_per_call):
+            call = min(config.steps_per_call, num_steps - start)
+            timing.add(run_steps(iterator, tf.constant(call, tf.int32)))
+
+    return take
+
+
+def _fit(case: StepCase) -> Turn:
+    """Returns a turn that is one call of Keras's fit."""
+    strategy, ready, model, optimizer = _parts(case)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with strategy.scope():
+        model.compile(optimizer, loss, metrics=["accuracy"])
+    whole = tf.data.Dataset.from_tensors(next(iter(ready.batch(strategy.num_replicas_in_sync)))).map(_joined).repeat()
+    return lambda num_steps: model.fit(whole, steps_per_epoch=num_steps, verbose=0)
+
+
+def _hand_loop(case: StepCase) -> Turn:
+    """Returns a turn that is one call of a loop in a graph, as short as one would write it."""
+    strategy, ready, model, optimizer = _parts(case)
+    step = _step(strategy, model, optimizer)
+    iterator = iter(strategy.distribute_datasets_from_function(lambda _: ready.repeat()))
+
+    @tf.function(reduce_retracing=True)
+    def loop(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        loss, num_correct = tf.constant(0.0), tf.constant(0.0)
+        for _ in tf.range(num_steps):
+            more = step(next(iterator))
+            loss, num_correct = loss + more[0], num_correct + more[1]
+        return loss, num_correct
+
+    return lambda num_steps: [value.numpy() for value in loop(iterator, tf.constant(num_steps))]
+
+
+def _tf_function(case: StepCase) -> Turn:
+    """Returns a turn that calls the graph of one step from the host, as TensorFlow's guide to custom training does."""
+    strategy, ready, model, optimizer = _parts(case)
+    step = tf.function(_step(strategy, model, optimizer))
+    iterator = iter(strategy.distribute_datasets_from_function(lambda _: ready.repeat()))
+
+    def take(num_steps: int) -> tuple[float, float]:
+        loss = num_correct = 0.0
+        for _ in range(num_steps):
+            more = step(next(iterator))
+            loss, num_correct = loss + more[0], num_correct + more[1]
+        return float(loss), float(num_correct)
+
+    return take
+
+
+def _parts(case: StepCase) -> tuple[tf.distribute.Strategy, tf.data.Dataset, keras.Model, keras.optimizers.Optimizer]:
+    """Returns strategy, the replicas' (image, label) of one global batch, and a new model with its optimizer."""
+    strategy, manifest = open_strategy(case.config.distribute), case.manifest()
+    keras.utils.set_random_seed(case.config.train.seed)
+    preprocess = Preprocess(manifest, case.config.feed)
+    replicas = strategy.num_replicas_in_sync
+    feed = Feed(case.shards, manifest, "train", case.config.feed, seed=0, num_replicas=replicas)
+    ready = feed.training(0).take(replicas).map(lambda batch: (batch["image"], batch[manifest.target])).cache()
+    with strategy.scope():
+        model = build_model(case.config.model, preprocess.inputs, len(manifest.label_map), {})
+        optimizer = keras.optimizers.SGD(case.config.train.optimizer.learning_rate, **case.config.train.optimizer.args)
+        optimizer.build(model.trainable_variables)
+    return strategy, ready, model, optimizer
+
+
+def _step(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> Callable[[Any], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns step(batch), which gives the loss and the number correct of the global batch."""
+
+    def replica(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows = label.shape[0] * strategy.num_replicas_in_sync
+        with tf.GradientTape() as tape:
+            logits = model({"image": image}, training=True)
+            losses = keras.losses.sparse_categorical_crossentropy(label, logits, from_logits=True)
+            loss = tf.reduce_sum(losses) / rows
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)  # Keras sums them over the replicas
+        return loss, tf.reduce_sum(keras.metrics.sparse_categorical_accuracy(label, logits))
+
+    def step(batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        loss, num_correct = strategy.run(replica, args=batch)
+        return strategy.reduce("SUM", loss, axis=None), strategy.reduce("SUM", num_correct, axis=None)
+
+    return step
+
+
+def _joined(image: tf.Tensor, label: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Returns the replicas' rows as one global batch: [replicas, b, ...] as [replicas * b, ...]."""
+    return {"image": tf.reshape(image, [-1, *image.shape[2:]])}, tf.reshape(label, [-1])

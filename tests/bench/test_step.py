@@ -1,0 +1,44 @@
+"""The step bench: every side takes steps, every figure is there. How fast it is, is not for a test to say."""
+
+import json
+
+import pytest
+
+from tasks.bench.runner import Cost
+from tasks.bench.step import SIDES, bench_step, step_costs, step_ratios, step_rows
+
+SHORT = {"ours": [Cost(2, 3)], "fit": [Cost(9, 9)], "hand_loop": [Cost(2, 3)], "tf_function": [Cost(4, 5)]}
+LONG = {"ours": [Cost(22, 23)], "fit": [Cost(69, 49)], "hand_loop": [Cost(12, 13)], "tf_function": [Cost(44, 25)]}
+STEPS = (1, 11)
+
+
+def test_a_step_costs_what_a_long_turn_takes_longer_and_a_call_what_is_left_of_a_short_one():
+    assert step_costs(SHORT["fit"], LONG["fit"], STEPS) == [Cost(6, 4)]
+    rows = {(row.side, row.metric): row.median for row in step_rows(SHORT, LONG, STEPS, name="mlp_x2")}
+    assert rows["fit", "cpu_seconds_per_step_mlp_x2"] == 6
+    assert rows["fit", "steps_per_second_mlp_x2"] == 1 / 4
+    assert rows["fit", "examples_per_second_mlp_x2"] == 64 / 4
+    assert rows["fit", "seconds_per_call_mlp_x2"] == 9 - 4
+
+
+def test_ratios_are_cpu_seconds_over_ours_and_for_the_cnn_our_rate_over_that_of_the_loop():
+    assert step_ratios(SHORT, LONG, STEPS, model="mlp") == {"fit": 3, "hand_loop": 0.5, "tf_function": 2}
+    found = step_ratios(SHORT, LONG, STEPS, model="cnn")
+    assert found.keys() == {"fit_cnn", "hand_loop_cnn", "tf_function_cnn", "hand_loop_cnn_examples_per_second"}
+    assert found["hand_loop_cnn_examples_per_second"] == 1 / 2
+
+
+def test_a_checkpoint_is_told_as_the_share_of_a_hundred_steps_that_it_takes():
+    checkpoint = {"checkpoint": [Cost(1, 10)]}
+    rows = step_rows(SHORT | checkpoint, LONG | checkpoint, STEPS, name="cnn_x1")
+    assert (rows[-1].side, rows[-1].metric, rows[-1].median) == ("checkpoint", "share_of_100_steps_cnn_x1", 10 / 200)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(300)
+def test_the_report_has_every_side():
+    report = bench_step(rounds=1, models=("mlp",), replicas=(2,))
+    assert {row.side for row in report.rows} == set(SIDES)
+    assert all(row.median > 0 for row in report.rows if "per_step" in row.metric)
+    assert report.ratios.keys() == {"fit", "hand_loop", "tf_function"}
+    assert json.loads(report.model_dump_json()).keys() == {"rows", "ratios", "host"}
