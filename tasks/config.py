@@ -54,6 +54,7 @@ OPERATIONAL_FIELDS = frozenset(
         "train.max_rollbacks",
         # With batch statistics it does change the result: a training that has begun holds to it (tasks/train/setup.py).
         "train.microbatch",
+        "train.allow_bn_change",
         "train.invariance",
         "train.recompute",
         "train.steps_per_call",
@@ -197,9 +198,12 @@ class TrainConfig(Section):
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None
     """The limit to the gradient, such as {by: global_norm, limit: 1.0}; default: none."""
-    microbatch: int | None = Field(None, ge=1)
+    microbatch: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Examples that a replica takes at once: its part of a global batch is cut into such pieces, whose gradients are
-    summed before the one update, so that less memory is needed; default: all of its part."""
+    summed before the one update, so that less memory is needed; auto: the largest of all, a half, a quarter, ... that
+    fits, found by trying; default: all of its part. It is halved when a device runs out of memory."""
+    allow_bn_change: bool = False
+    """Whether that may be done in the middle of a training with batch normalisation, whose weights it changes."""
     precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16", "auto"] = "float32"
     """Type of weights and activations; float64: for proofs; mixed: 16 bits, weights in float32; auto: by the GPUs."""
     deterministic: bool = True

@@ -37,6 +37,10 @@ class WorkerLost(WorkerError):
     """
 
 
+class OutOfMemory(WorkerLost):
+    """A device had too little memory for a step; the next worker takes fewer examples at once."""
+
+
 class TrainingError(MillstreamError):
     """Training cannot go on: for example a loss that is not finite."""
 

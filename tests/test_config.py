@@ -24,10 +24,10 @@ from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
     [
         (
             {"train": {"totl": "3 epochs"}},
-            "train.totl='3 epochs': no such field; did you mean train.total? train has best_metric, checkpoint_every, "
-            "class_weights, clip, deterministic, early_stopping, ema, invariance, jit_compile, keep_checkpoints, "
-            "label_smoothing, loss, max_restarts, max_rollbacks, microbatch, on_nonfinite, optimizer, precision, "
-            "profile_steps, recompute, seed, steps_per_call, total",
+            "train.totl='3 epochs': no such field; did you mean train.total? train has allow_bn_change, best_metric, "
+            "checkpoint_every, class_weights, clip, deterministic, early_stopping, ema, invariance, jit_compile, "
+            "keep_checkpoints, label_smoothing, loss, max_restarts, max_rollbacks, microbatch, "
+            "on_nonfinite, optimizer, precision, profile_steps, recompute, seed, steps_per_call, total",
         ),
         (
             {"window": 5},

@@ -77,6 +77,8 @@ class Feed:
         self.global_batch_size = config.global_batch_size
         self.steps_per_epoch = self._share.steps_per_epoch
         self.num_microbatches = self._share.num_microbatches
+        self.microbatch = self._share.microbatch
+        self.slice_rows = self._share.slice_size
         self.rows_at_once = self._share.microbatch * num_replicas
         self._check_window()
         preprocess = Preprocess(manifest, config)

@@ -29,6 +29,7 @@ from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import RunSteps, StepOutcomes, make_run_steps
 from tasks.train.timing import Timing
+from tasks.train.trial import smaller_if_exhausted
 from tasks.workers.child import progress, stop_if, stop_requested
 from tasks.workers.cluster import is_led, serve
 
@@ -49,12 +50,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     config = run.config.train
     progress("start")
     setup = set_up(run, Shards.model_validate(shards))
-    position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
-    check_statistics(setup, position)
-    position = position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
+    position = _begin(run, setup)
     resumed_from_step = position.step
-    if resumed_from_step:
-        progress("note", line=f"goes on from step {resumed_from_step} of {setup.total_steps}")
     clock = in_graph_clock(deterministic=config.deterministic)
     run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
@@ -70,7 +67,8 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
-            outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
+            with smaller_if_exhausted(run, setup):
+                outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
@@ -99,6 +97,15 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     if not setup.team.is_chief:
         return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
+
+
+def _begin(run: Run, setup: Setup) -> Position:
+    """Returns the position of the newest good checkpoint, which is loaded, or the start."""
+    position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
+    check_statistics(setup, position, allowed=run.config.train.allow_bn_change)
+    if position.step:
+        progress("note", line=f"goes on from step {position.step} of {setup.total_steps}")
+    return position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
 
 
 def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps:

@@ -26,6 +26,7 @@ from tasks.train.head import Head, make_head
 from tasks.train.inference import Predictions, Predictor
 from tasks.train.loss import Loss, class_weights, own_loss
 from tasks.train.loss_scale import LossScale
+from tasks.train.microbatch import microbatch_of
 from tasks.train.optimizer import build_optimizer
 from tasks.train.precision import resolve_precision, set_precision
 from tasks.train.reduction import Sum, make_sum
@@ -91,8 +92,10 @@ class Setup:
             return self.validation.predict()
 
 
-def set_up(run: Run, shards: Shards) -> Setup:
+def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
     """Returns the parts of a run's training; raises ConfigError if the config does not fit data or machine.
+
+    `microbatch` is instead of what the run says; for a trial.
 
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
@@ -114,7 +117,7 @@ def set_up(run: Run, shards: Shards) -> Setup:
         num_replicas=num_replicas,
         num_workers=team.num_workers,
         worker=team.worker,
-        microbatch=config.train.microbatch,
+        microbatch=microbatch or microbatch_of(run),
     )
 
     def steps(duration: Duration) -> int:
@@ -185,8 +188,9 @@ def _loss(run: Run, manifest: ShardManifest, head: Head) -> Loss:
     return lambda targets, outputs: own(head.as_learned(targets, outputs.dtype), outputs)
 
 
-def check_statistics(setup: Setup, position: Position) -> None:
-    """Raises ConfigError if the training would go on with batch statistics over another number of examples.
+def check_statistics(setup: Setup, position: Position, *, allowed: bool) -> None:
+    """Raises ConfigError if the training would go on with batch statistics over another number of examples, unless that
+    is `allowed`.
 
     Says, at the start of a training, that they are not those of the whole global batch.
     """
@@ -207,11 +211,14 @@ def check_statistics(setup: Setup, position: Position) -> None:
             same = f"a number of replicas that divides {before}"
         else:
             same = f"train.microbatch={before // replicas}"
-        raise ConfigError(
+        changed = (
             f"train.microbatch: the model normalises over the examples that are taken at once, {now or whole} of a "
             f"global batch on {replicas} replica(s), and until step {position.step} it did over {before or whole}, "
-            f"which gives other weights; go on with {same}, or begin a new run with --fresh"
+            "which gives other weights"
         )
+        if not allowed:
+            raise ConfigError(f"{changed}; go on with {same}, or begin a new run with --fresh")
+        logger.warning("%s, as train.allow_bn_change=true allows", changed)
 
 
 def set_precision_and_seeds(config: TrainConfig, precision: str) -> None:

@@ -13,6 +13,7 @@ from tasks.files import verify
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.checkpoint import completed
+from tasks.train.microbatch import settle_microbatch
 from tasks.train.result import RESULT, TrainResult
 from tasks.workers.restarts import call_for_run
 
@@ -29,6 +30,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
         result = find_result(run)
         logger.info("train: done already, best step %d", result.best_step)
         return result
+    settle_microbatch(run, shards)
     with _progress_bar() as show:
         answer = call_for_run(
             run,

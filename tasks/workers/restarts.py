@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tasks.errors import WorkerLost
+from tasks.errors import OutOfMemory, WorkerLost
 from tasks.runs import Run
 from tasks.workers import launch
 from tasks.workers.cluster import environments_of, expendable_workers
@@ -31,21 +31,12 @@ def call_for_run(
     answer. `before_restart` tidies up what a lost worker may leave. Raises WorkerLost after the last, and at once what
     the worker itself raised.
     """
-    distribute = run.config.distribute
     limit, restarts, reached = run.config.train.max_restarts, 0, newest_step() if newest_step else 0
     while True:
         try:
-            return launch.call(
-                function,
-                {"workspace": str(run.workspace), "run_id": run.id, **arguments},
-                log=run.logs / f"{stage}.log",
-                lock=run.worker_lock,
-                environments=environments_of(distribute) if together else [{}],
-                expendable=expendable_workers(distribute) if together else (),
-                on_progress=on_progress,
-                hang_timeout_seconds=distribute.hang_timeout_seconds,
-                slow_phase_factor=distribute.slow_phase_factor,
-            )
+            return call_once(run, stage, function, arguments, together=together, on_progress=on_progress)
+        except OutOfMemory as error:
+            logger.warning("%s: %s", stage, error)  # each comes with fewer examples: there is an end to them
         except WorkerLost as error:
             step = newest_step() if newest_step else 0
             if step > reached:
@@ -60,3 +51,27 @@ def call_for_run(
             from_step = f", from step {step}" if newest_step else ""
             logger.warning("%s: %s; restart %d of %d%s", stage, error, restarts, limit, from_step)
             before_restart()
+
+
+def call_once(
+    run: Run,
+    stage: str,
+    function: str,
+    arguments: dict[str, Any],
+    *,
+    together: bool = False,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Returns what `function` returned, as `call_for_run` does; raises WorkerLost at once."""
+    distribute = run.config.distribute
+    return launch.call(
+        function,
+        {"workspace": str(run.workspace), "run_id": run.id, **arguments},
+        log=run.logs / f"{stage}.log",
+        lock=run.worker_lock,
+        environments=environments_of(distribute) if together else [{}],
+        expendable=expendable_workers(distribute) if together else (),
+        on_progress=on_progress,
+        hang_timeout_seconds=distribute.hang_timeout_seconds,
+        slow_phase_factor=distribute.slow_phase_factor,
+    )

@@ -17,6 +17,7 @@ import psutil
 import tensorflow as tf
 
 from tasks.models.layers import SyncBatchNorm
+from tasks.models.rows import current_rows
 from tasks.train import loop, step
 from tasks.workers.cluster import place_in_cluster
 
@@ -166,3 +167,30 @@ def count(fired):
 def no_number(inputs, num_classes):
     """The dense model, with no number to say at all."""
     return keras.Model(inputs, models_for_tests.dense(inputs, num_classes).output * np.nan)
+
+
+def greedy(inputs, num_classes, *, limit, from_step=0, normalised=False):
+    """The dense model on a device that has memory for `limit` examples at once, from a step on."""
+    model = models_for_tests.dense(inputs, num_classes)
+    logits = Greedy(limit, from_step)(model.output)
+    return keras.Model(inputs, SyncBatchNorm(momentum=0.9)(logits) if normalised else logits)
+
+
+class Greedy(keras.layers.Layer):
+    """Runs out of memory when it gets more rows than there is room for, as a device does."""
+
+    def __init__(self, limit, from_step):
+        super().__init__()
+        self.limit, self.from_step = limit, from_step
+
+    def call(self, inputs, training=False):
+        rows = current_rows()
+        if rows is None:
+            return inputs
+
+        def take(logits, step):
+            if len(logits) > self.limit and step >= self.from_step:
+                raise MemoryError(f"no room for {len(logits)}")
+            return logits
+
+        return tf.ensure_shape(tf.numpy_function(take, [inputs, rows.step], inputs.dtype, stateful=False), inputs.shape)
