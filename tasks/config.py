@@ -24,7 +24,7 @@ from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located,
 from tasks.splits import FractionSplits, Splits
 from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
-from tasks.target import Metric, MulticlassTarget, Target, fit_target
+from tasks.target import BestMetric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
 # Fields that change how a run is carried out but not what it computes. They are left out of the run's key,
@@ -192,7 +192,8 @@ class TrainConfig(Section):
     loss: Annotated[str, Field(pattern=r"^(auto|mse|mae|huber|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")] = "auto"
     """auto: cross-entropy; of a regression, in deviations of the training split, the squared error, or mae, or huber
     (squared up to 1, absolute beyond). Or the import path 'module:function' of a loss of one's own, found as
-    model.build is: called as f(targets, outputs), it returns the loss of each example, [b]."""
+    model.build is: called as f(targets, outputs), both in deviations for a regression, it returns the loss of each
+    example, [b]."""
     label_smoothing: float = Field(0, ge=0, lt=1)
     """Share of each label that is spread evenly over all classes."""
     clip: Clip | None = None
@@ -214,7 +215,7 @@ class TrainConfig(Section):
     """Whether XLA compiles the forward and backward pass of a replica; not with batch normalisation on several."""
     invariance: Literal["require", "warn"] = "warn"
     """What becomes of a model with layers whose result depends on the number of replicas: refused, or warned of."""
-    best_metric: Metric = "auto"
+    best_metric: BestMetric = "auto"
     """The validation metric whose best checkpoint is evaluated and exported; of equals the first. auto: val_accuracy,
     where there is one, else val_loss."""
     early_stopping: EarlyStopping | None = None

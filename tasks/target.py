@@ -7,13 +7,12 @@ from pydantic import Field
 from tasks.augmentation import Cutmix, Mixup
 from tasks.errors import ConfigError
 from tasks.section import Section, kind_if_none
-from tasks.sources import ArraySource, TableSource
+from tasks.sources import ArraySource, TableSource, TfdsSource
 
 if TYPE_CHECKING:
     from tasks.config import Config
 
 Metric = Literal[
-    "auto",
     "val_loss",
     "val_accuracy",
     "val_roc_auc",
@@ -27,6 +26,7 @@ Metric = Literal[
     "val_rmse",
     "val_r2",
 ]
+BestMetric = Literal["auto", Metric]
 
 
 class MulticlassTarget(Section):
@@ -87,15 +87,20 @@ def fit_target(config: "Config") -> "Config":
     kind, known = data.target.kind, FIGURES[data.target.kind]
     own = ":" in train.loss
     one_class, classes = kind in ("multiclass", "binary"), kind != "regression"
-    holds = one_class or isinstance(data.source, TableSource | ArraySource)
+    more = TableSource | ArraySource if classes else TableSource | ArraySource | TfdsSource
+    holds = one_class or isinstance(data.source, more)
     mixing = next((change.kind for change in feed.augment if isinstance(change, Mixup | Cutmix)), None)
-    metrics = {"train.best_metric": train.best_metric}
+    metrics: dict[str, str] = {"train.best_metric": train.best_metric}
     if train.early_stopping is not None:
         metrics["train.early_stopping.metric"] = train.early_stopping.metric
-    unknown = next((f"{name}={value}" for name, value in metrics.items() if value[4:] not in ("", *known)), "")
+    unknown = [
+        f"{name}={value}"
+        for name, value in metrics.items()
+        if value != "auto" and value.removeprefix("val_") not in known
+    ]
     only_one = "which has no one class; "
     for fits, setting, why in (
-        (holds, f"data.source.kind={data.source.kind}", "holds one class an example; take a table or an array"),
+        (holds, f"data.source.kind={data.source.kind}", "has one class an example; take a table or an array"),
         (one_class or feed.sampling == "uniform", f"feed.sampling={feed.sampling}", f"{only_one}take uniform"),
         (one_class or mixing is None, f"feed.augment: {mixing}", f"{only_one}leave it out"),
         (classes or train.class_weights is None, "train.class_weights", "which has no classes; leave it out"),
@@ -115,7 +120,11 @@ def fit_target(config: "Config") -> "Config":
             f"evaluate.threshold={config.evaluate.threshold:g}",
             "which has no threshold; leave it out",
         ),
-        (not unknown, unknown, f"which has {', '.join(f'val_{name}' for name in known)}; take one of these"),
+        (
+            not unknown,
+            "".join(unknown[:1]),
+            f"which has {', '.join(f'val_{name}' for name in known)}; take one of these",
+        ),
     ):
         if not fits:
             raise ConfigError(f"{setting}: does not fit data.target.kind={kind}, {why}")

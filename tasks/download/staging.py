@@ -85,12 +85,11 @@ def _call_worker(source: TfdsSource | ArraySource, config: DataConfig, workspace
     log = directory.with_name(f"{directory.stem}.log")
     arguments: dict[str, Any] = {
         "source": source.model_dump(mode="json"),
+        "kind": config.target.kind,
         "column": _column(config),
         "directory": str(directory),
         "log": str(log),
     }
-    if isinstance(source, ArraySource):
-        arguments["kind"] = config.target.kind
     if isinstance(source, TfdsSource):
         arguments["data_dir"] = source.data_dir or str(workspace / "tfds")
         arguments["num_retries"] = _NUM_RETRIES

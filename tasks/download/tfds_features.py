@@ -29,8 +29,8 @@ class Selected:
 
     def convert(self, values: NDArray[Any]) -> tuple[Any, dict[int, str]]:
         """Returns a batch of values [n, ...] as the column has them, and what is wrong with those that do not fit."""
-        if self.stored == "string":
-            return _texts(values)
+        if self.stored in ("string", "numbers"):
+            return (_texts if self.stored == "string" else _numbers)(values)
         if self.feature is None:
             return values.astype({"class": "int64"}.get(str(self.stored), self.stored)), {}
         if self.feature.kind == "category":
@@ -46,11 +46,11 @@ class Selected:
         return values, {}
 
 
-def select(features: Any, source: TfdsSource, column: SplitColumn | None) -> list[Selected]:
+def select(features: Any, source: TfdsSource, column: SplitColumn | None, *, kind: str) -> list[Selected]:
     """Returns the features that are read: inputs, target and what data.splits goes by.
 
-    A feature in a group is named group_feature. Raises ConfigError if one that is named is not there, or cannot be what
-    it is named for.
+    `kind` is data.target.kind. A feature in a group is named group_feature. Raises ConfigError if one that is named is
+    not there, or cannot be what it is named for.
     """
     import tensorflow_datasets as tfds
 
@@ -79,7 +79,7 @@ def select(features: Any, source: TfdsSource, column: SplitColumn | None) -> lis
         )
     check_names(inputs, "list the others in data.source.inputs", chosen=source.inputs is not None)
     chosen = [Selected(*found[name], name, feature=stored[name]) for name in inputs]  # type: ignore[arg-type]
-    chosen.append(Selected(*found[source.target], TARGET, stored=_target(source, found[source.target][1])))
+    chosen.append(Selected(*found[source.target], TARGET, stored=_target(source, found[source.target][1], kind)))
     if column is not None:
         chosen.append(Selected(*found[column["name"]], SPLIT_BY, stored=_split_by(column, found[column["name"]][1])))
     return chosen
@@ -141,18 +141,22 @@ def _tensor_input(connector: Any) -> Feature | str:
     return Feature.of("tensor", WIDENED[dtype], shape)
 
 
-def _target(source: TfdsSource, connector: Any) -> str:
+def _target(source: TfdsSource, connector: Any, kind: str) -> str:
     """Returns the type of the target, as of StagedSchema."""
     import tensorflow_datasets as tfds
 
     shape, dtype = _single(connector)
-    if isinstance(connector, tfds.features.ClassLabel) and connector.names:
+    a_target = "a target is a ClassLabel, one text, one whole number or one bool"
+    if kind == "regression":
+        if shape is not None and len(shape) <= 1 and None not in shape and dtype in WIDENED:
+            return "numbers"
+        a_target = f"data.target.kind={kind} learns one number, or a fixed number of them"
+    elif isinstance(connector, tfds.features.ClassLabel) and connector.names:
         return "class"
-    if shape == () and dtype in _CLASSES:
+    elif shape == () and dtype in _CLASSES:
         return _CLASSES[dtype]
     raise ConfigError(
-        f"data.source.target: {source.name}: {source.target!r} is a {type(connector).__name__}; "
-        "a target is a ClassLabel, one text, one whole number or one bool"
+        f"data.source.target: {source.name}: {source.target!r} is a {type(connector).__name__}; {a_target}"
     )
 
 
@@ -177,6 +181,13 @@ def _single(connector: Any) -> tuple[tuple[int | None, ...] | None, str]:
         return None, ""
     kind = np.dtype(info.np_dtype)
     return tuple(info.shape), "string" if kind.kind in "OSU" else kind.name
+
+
+def _numbers(values: NDArray[Any]) -> tuple[list[list[float]], dict[int, str]]:
+    numbers = values.reshape(len(values), -1).astype(np.float64)
+    exact = (np.abs(numbers) <= 2**53) if values.dtype.kind in "iu" else np.isfinite(numbers)
+    wrong = np.flatnonzero(~exact.all(axis=1)).tolist()
+    return numbers.tolist(), {row: f"is {values[row]}, which is not finite or too large for float64" for row in wrong}
 
 
 def _texts(values: NDArray[Any]) -> tuple[list[str | None], dict[int, str]]:

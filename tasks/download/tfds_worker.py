@@ -40,6 +40,7 @@ _NUM_CLOSE_NAMES = 3
 def stage(
     *,
     source: dict[str, Any],
+    kind: str,
     column: SplitColumn | None,
     directory: str,
     log: str,
@@ -49,10 +50,10 @@ def stage(
 ) -> dict[str, Any]:
     """Writes all splits of a TfdsSource (as JSON) into `directory`, with their StagedSchema; returns their number.
 
-    Images stay encoded. `column`: name and use of what data.splits goes by. `log`: the file that has this process's
-    tracebacks. What is prepared in `data_dir` is used without the network; else TFDS downloads, checks the registered
-    checksums and prepares there. A download that is refused, cut, or silent for `silence_seconds` is tried again
-    `num_retries` times; files that came whole are kept.
+    Images stay encoded. `kind` is data.target.kind. `column`: name and use of what data.splits goes by. `log`: the file
+    that has this process's tracebacks. What is prepared in `data_dir` is used without the network; else TFDS downloads,
+    checks the registered checksums and prepares there. A download that is refused, cut, or silent for
+    `silence_seconds` is tried again `num_retries` times; files that came whole are kept.
 
     Raises ConfigError if there is no such data set, config, version or feature, DataError if a file cannot be had, is
     not what TFDS registered or has to be got by hand, or if the data set's own code fails.
@@ -64,9 +65,11 @@ def stage(
         if config.module is not None:
             _import_module(config, log)
         builder = _find_builder(config, Path(data_dir), log)
-        select(builder.info.features, config, column)  # what does not fit is refused before anything is downloaded
+        select(
+            builder.info.features, config, column, kind=kind
+        )  # what does not fit is refused before anything is downloaded
         _prepare(builder, config, Path(data_dir), num_retries, log)
-        selected = select(builder.info.features, config, column)  # class names may have come with the data
+        selected = select(builder.info.features, config, column, kind=kind)  # class names may have come with the data
         notes = []
         name = _full_name(builder)
         if config.name != name:

@@ -92,8 +92,9 @@ def roc_curve(labels: NDArray[np.int64], scores: NDArray[np.float64], *, positiv
     """Returns the plot of [n] labels, 1 for the positive class, and [n] scores that are the higher the surer."""
     figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
     display = RocCurveDisplay.from_predictions(
-        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True, curve_kwargs=BLUE
+        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True
     )
+    display.line_.set(**BLUE)
     _finish(display.ax_, x="false positives (share of the others)", y=f"true positives (share of {positive})")
     return figure
 
@@ -102,8 +103,9 @@ def precision_recall_curve(labels: NDArray[np.int64], scores: NDArray[np.float64
     """Returns the plot of what `roc_curve` takes."""
     figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
     display = PrecisionRecallDisplay.from_predictions(
-        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True, **BLUE
+        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True
     )
+    display.line_.set(**BLUE)
     _finish(
         display.ax_,
         x=f"recall (share of {positive} that is found)",

@@ -33,6 +33,9 @@ class Head(Protocol):
     def loss(self) -> Loss:
         """loss(targets, outputs): [b], in the type of the outputs."""
 
+    def as_learned(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """Returns targets as a loss is given them: numbers in deviations and of this type, all else as it is."""
+
     def score(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """Returns [b], whose mean over examples is `metric`."""
 
@@ -89,8 +92,15 @@ def _check_metrics(config: Config, manifest: ShardManifest) -> None:
             )
 
 
+class _Classes:
+    """What the heads of classes have in common."""
+
+    def as_learned(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return targets
+
+
 @dataclass(frozen=True)
-class _Multiclass:
+class _Multiclass(_Classes):
     """Targets [b] int64; a logit for each class."""
 
     weights: list[float] | None
@@ -117,7 +127,7 @@ class _Multiclass:
 
 
 @dataclass(frozen=True)
-class _Binary:
+class _Binary(_Classes):
     """Targets [b] int64, 1 for the positive class; one logit."""
 
     weights: list[float] | None
@@ -160,7 +170,7 @@ class _Binary:
 
 
 @dataclass(frozen=True)
-class _MultiLabel:
+class _MultiLabel(_Classes):
     """Targets [b, num_classes] uint8; a logit for each class."""
 
     weights: list[float] | None
@@ -216,10 +226,10 @@ class _Regression:
     @property
     def loss(self) -> Loss:
         losses = regression_loss(self.kind)
-        return lambda targets, outputs: losses(self._normal(targets, outputs.dtype), outputs)
+        return lambda targets, outputs: losses(self.as_learned(targets, outputs.dtype), outputs)
 
     def score(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        errors = tf.abs(self._normal(targets, outputs.dtype) - outputs)
+        errors = tf.abs(self.as_learned(targets, outputs.dtype) - outputs)
         return tf.reduce_mean(errors * tf.constant(self.std, outputs.dtype), axis=1)
 
     def predictions(self, outputs: NDArray[Any]) -> Floats:
@@ -240,7 +250,7 @@ class _Regression:
             figures["r2"] = metrics.r2_score(wanted, found)
         return {name: float(value) for name, value in figures.items()}
 
-    def _normal(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    def as_learned(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         # In float64, or a time of 1.7e9 seconds would have a grain of two minutes before its mean is taken off.
         return tf.cast((tf.cast(targets, tf.float64) - self.mean) / self.std, dtype)
 

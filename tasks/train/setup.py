@@ -184,7 +184,8 @@ def _loss(run: Run, manifest: ShardManifest, head: Head) -> Loss:
     if ":" not in train.loss:
         return head.loss
     weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
-    return own_loss(train.loss, run.config.model.folder, weights)
+    own = own_loss(train.loss, run.config.model.folder, weights)
+    return lambda targets, outputs: own(head.as_learned(targets, outputs.dtype), outputs)
 
 
 def check_statistics(setup: Setup, position: Position, *, allowed: bool) -> None:

@@ -73,3 +73,9 @@ def _png(value):
     data = io.BytesIO()
     Image.new("L", (2, 2), value).save(data, "png")
     return data.getvalue()
+
+
+def learned(values):
+    """Examples that differ in what is learned only."""
+    for value in values:
+        yield {"x": 1, "label": value}

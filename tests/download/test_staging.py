@@ -148,3 +148,32 @@ def test_the_digest_follows_code_arguments_and_version(tmp_path):
     (tmp_path / "readers_for_tests.py").write_text("def f():\n    yield {'x': 1}\n")
     digests.append(staging_digest(reader("f", folder=tmp_path)))
     assert len(set(digests)) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "found", "reason"),
+    [
+        ("regression", [0.1, 3, "x"], (("label",), [[0.1], [3.0]]), "is str, not a number"),
+        (
+            "regression",
+            [[1, 0.5], [2, 1e300], [1]],
+            (("label.0", "label.1"), [[1, 0.5], [2, 1e300]]),
+            "has 1 numbers, not 2",
+        ),
+        (
+            "multi_label",
+            [["b", "a"], [], ["b", "b"], 7],
+            (("a", "b"), [[1, 1], [0, 0], [0, 1]]),
+            "is int, not a list of the",
+        ),
+        ("multi_label", ["b | a", "", "b"], (("a", "b"), [[1, 1], [0, 0], [0, 1]]), ""),
+    ],
+)
+def test_a_reader_yields_numbers_or_any_number_of_classes(tmp_path, kind, values, found, reason):
+    config = reader("learned", args={"values": values}).model_dump(mode="json")
+    config = DataConfig.model_validate(config | {"target": {"kind": kind}})
+    source = open_staged(config, stage(config, tmp_path).directory)
+    [batch] = source.read()
+    assert source.schema.target.dtype == batch.labels.dtype == ("float64" if kind == "regression" else "uint8")
+    assert (source.schema.label_map, batch.labels.tolist()) == found
+    assert [bad.reason.startswith(reason) for bad in batch.bad] == [True] * bool(reason)

@@ -210,3 +210,15 @@ def test_the_digest_follows_name_and_code_but_not_the_place(package, tmp_path):
     with open(package / "fruit.py", "a") as file:
         file.write("# changed\n")
     assert len({before, named, staging_digest(fruit(package))}) == 3
+
+
+def test_a_number_of_a_data_set_can_be_learned(package, tmp_path):
+    config = fruit(package, inputs=["text"], target="price").model_dump(mode="json")
+    config = DataConfig.model_validate(config | {"target": {"kind": "regression"}})
+    source = open_staged(config, stage(config, tmp_path).directory)
+    (batch,) = source.read()
+    assert source.schema.label_map == ("price",)
+    assert sorted(batch.labels.tolist()) == [[-1], [np.float32(0.1)], [0.5], [2]]
+    config = config.model_copy(update={"source": config.source.model_copy(update={"target": "grid"})})
+    with pytest.raises(ConfigError, match=r"'grid' is a Tensor; data\.target\.kind=regression learns one number, or"):
+        stage(config, tmp_path)

@@ -55,3 +55,32 @@ def test_learning_curves_of_any_length_are_drawn(epochs, tmp_path):
         **{name: curve for name in HISTORY if name != "epoch"},
     }
     plots.learning_curves(history, metric="accuracy", best_step=1).savefig(tmp_path / "plot.png")
+
+
+def test_curves_of_two_classes_end_in_their_corners(tmp_path):
+    labels, scores = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    figure = plots.roc_curve(labels, scores, positive="yes")
+    figure.savefig(tmp_path / "roc.png")
+    curve = figure.axes[0].lines[0].get_xydata()
+    assert (curve[0].tolist(), curve[-1].tolist()) == ([0, 0], [1, 1])
+    assert "AUC = 0.75" in figure.axes[0].get_legend().get_texts()[0].get_text()
+    figure = plots.precision_recall_curve(labels, scores, positive="yes")
+    figure.savefig(tmp_path / "precision_recall.png")
+    assert figure.axes[0].get_xlabel() == "recall (share of yes that is found)"
+
+
+def test_the_table_of_classes_begins_with_the_worst(tmp_path):
+    figure = plots.class_table([("good", 1, 1, 1), ("bad", 0.5, 0.25, 1 / 3)])
+    figure.savefig(tmp_path / "classes.png")
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["bad", "good"]
+    assert [line.get_xdata()[0] for line in axes.lines] == [0.5, 0.25, 1 / 3]
+
+
+def test_errors_are_shown_of_each_number_by_its_name(tmp_path):
+    true = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    figure = plots.errors(true, true + np.array([0.5, -1]), ("price", "size"))
+    figure.savefig(tmp_path / "errors.png")
+    assert [axes.get_ylabel() for axes in figure.axes] == ["examples", "predicted price", "examples", "predicted size"]
+    np.testing.assert_array_equal(figure.axes[3].collections[0].get_offsets(), [[10, 9], [20, 19], [30, 29]])
+    assert sum(bar.get_height() for bar in figure.axes[0].patches) == 3

@@ -1,16 +1,19 @@
 """Each kind of target has its loss, figures and predictions, and they are those of the global batch."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file
 from sklearn import metrics
 
 from tasks.config import build_config
 from tasks.errors import ConfigError
+from tasks.events import history
 from tasks.prepare.manifest import FeatureStatistics, SplitManifest
 from tasks.target import FIGURES
 from tasks.train.head import make_head
@@ -76,6 +79,8 @@ def test_a_regression_is_learned_in_deviations_and_told_in_its_own_unit(loss, of
     errors = (NUMBERS - [1e9, 2]) / [2, 4] - outputs
     wanted = of(errors).mean(axis=1)
     np.testing.assert_allclose(head.loss(tf.constant(NUMBERS), tf.constant(outputs)), wanted, rtol=1e-9)
+    learned = head.as_learned(tf.constant(NUMBERS), tf.float32)  # of a loss of the user's own too
+    np.testing.assert_allclose(learned, (NUMBERS - [1e9, 2]) / [2, 4], rtol=1e-6)
     found = head.figures(NUMBERS, outputs)
     np.testing.assert_allclose(
         head.score(tf.constant(NUMBERS), tf.constant(outputs)).numpy().mean(), found["mae"], rtol=1e-6
@@ -151,9 +156,14 @@ def _differ(left, right):
     return max(float(np.abs(left[name] - right[name]).max()) for name in left)
 
 
-def test_two_replicas_match_one_in_float64(trainers):
-    one, two = (trainers.of("regression").weights(*EXACT, f"distribute.num_replicas={count}") for count in (1, 2))
+def test_two_replicas_match_one_in_float64_and_tell_the_same_figures(trainers):
+    trainer = trainers.of("regression")
+    runs = [trainer.run(*EXACT, f"distribute.num_replicas={count}") for count in (1, 2)]
+    one, two = (load_file(Path(trainer.train(run)["last_checkpoint"]) / "variables.safetensors") for run in runs)
     assert _differ(one, two) <= 1e-9
+    told = [history(run.events) for run in runs]
+    for name in ("loss", "mae", *(f"val_{figure}" for figure in FIGURES["regression"])):
+        assert told[0][name] == pytest.approx(told[1][name], rel=1e-9), "the last batch of an epoch is short"
 
 
 @pytest.mark.prove
