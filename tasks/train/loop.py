@@ -22,7 +22,7 @@ from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
-from tasks.train.step import StepOutcomes, make_run_steps
+from tasks.train.step import StepOutcomes, in_plain_words, make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress, stop_if_requested, stop_requested
 
@@ -63,7 +63,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             position = position.model_copy(update={"step": position.step + 1})
         elif not _epoch_is_open(setup, position):
             progress(phase)
-            outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
+            outcomes = _take_steps(run, setup, position, partial(in_plain_words, run_steps, batches), timing)
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
