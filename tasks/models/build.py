@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tasks.source_code import import_function, run_code_digest
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
 logger = logging.getLogger("millstream")
 
@@ -72,7 +74,27 @@ def check_invariance(model: "keras.Model", invariance: str) -> None:
     `invariance` is require, in a ConfigError."""
     from tasks.models.patches import varying_layers
 
-    found = varying_layers(model)
+    _name(varying_layers(model), invariance)
+
+
+def check_draws(model: "keras.Model", graph: "tf.Graph", invariance: str, *, said: set[str]) -> None:
+    """Does the same for random numbers that are met only when the training step is traced, in `graph`: those of
+    tf.random. What is in `said` was named before."""
+    from tasks.models.draws import foreign_draws
+    from tasks.models.patches import varying_layers
+
+    # A graph numbers the names of what is called more than once.
+    known = "|".join(re.escape(line.partition(" ")[0]) for line in varying_layers(model))
+    lines = {
+        f"{name}: it draws random numbers without a seed that is known; take StatelessDropout"
+        for name in foreign_draws(graph)
+        if not (known and re.search(rf"(^|/)({known})(_\d+)?(/|$)", name))
+    }
+    _name(sorted(lines - said), invariance)
+    said |= lines
+
+
+def _name(found: Sequence[str], invariance: str) -> None:
     if found and invariance == "require":
         raise ConfigError(
             f"train.invariance=require: the result of these layers depends on the number of replicas: "

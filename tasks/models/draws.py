@@ -1,12 +1,14 @@
 """Draws: random numbers of a training step that are a function of (seed, layer, step, row of the global batch)."""
 
 import math
+import re
 
 import tensorflow as tf
 
 from tasks.models.rows import ReplicaRows
 
 PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw ops want it
+_RANDOM = "Random(?!Shuffle(Queue|Dataset))|Multinomial|TruncatedNormal"  # in the type of an operation
 WORDS_PER_COUNT = 4  # uint32 words that one count of Philox4x32 yields (Salmon et al., SC 2011)
 
 
@@ -35,6 +37,13 @@ def random_words(rows: ReplicaRows, stream: int, shape: tf.Tensor | tuple[int, .
         dtype=tf.uint32,
     )
     return tf.reshape(words[:, : tf.reduce_prod(shape[1:])], shape)
+
+
+def foreign_draws(graph: tf.Graph) -> list[str]:
+    """Returns the names of the operations of `graph` that draw random numbers otherwise than `random_words`."""
+    ours = ("StatelessRandomGetKeyCounter", "StatelessRandomUniformFullIntV2")
+    operations = graph.get_operations()
+    return [each.name for each in operations if re.search(_RANDOM, each.type) and each.type not in ours]
 
 
 def kept(rows: ReplicaRows, stream: int, shape: tf.Tensor | tuple[int, ...], *, rate: float) -> tf.Tensor:

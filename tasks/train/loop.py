@@ -27,7 +27,7 @@ from tasks.train.parameter_server import make_asynchronous_steps
 from tasks.train.profile import Take, profile_steps
 from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
-from tasks.train.step import RunSteps, StepOutcomes, make_run_steps
+from tasks.train.step import RunSteps, StepOutcomes, in_plain_words, make_run_steps
 from tasks.train.timing import Timing
 from tasks.train.trial import smaller_if_exhausted
 from tasks.workers.child import progress, stop_if, stop_requested
@@ -68,7 +68,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
         elif not _epoch_is_open(setup, position):
             progress(phase)
             with smaller_if_exhausted(run, setup):
-                outcomes = _take_steps(run, setup, position, partial(run_steps, batches), timing)
+                outcomes = _take_steps(run, setup, position, partial(in_plain_words, run_steps, batches), timing)
             phase = "steps"
             position = _advance(position, outcomes)
             if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it

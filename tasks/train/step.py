@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 
 from tasks.config import TrainConfig
+from tasks.errors import MillstreamError
+from tasks.models.build import check_draws
 from tasks.models.rows import ReplicaRows, replica_rows
 from tasks.train.clock import Clock, timed_next
 from tasks.train.setup import Setup
@@ -64,6 +66,17 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
     return run_steps
 
 
+def in_plain_words(run_steps: RunSteps, iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
+    """Returns what `run_steps` does; an error of ours while it is traced is without TensorFlow's words round it."""
+    try:
+        return run_steps(iterator, num_steps)
+    except MillstreamError as error:
+        found: BaseException = error
+        while isinstance(found.__context__, MillstreamError):
+            found = found.__context__
+        raise found from None
+
+
 def make_step(
     setup: Setup, config: TrainConfig
 ) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
@@ -72,6 +85,7 @@ def make_step(
     variables = model.trainable_variables
     num_replicas = strategy.num_replicas_in_sync
     float_type = keras.config.floatx()
+    said: set[str] = set()
     statistics = batch_statistics(model) if loss_scale is not None else []
     update = make_update(
         strategy, optimizer, variables, statistics, ema=setup.ema, clip=config.clip, loss_scale=loss_scale
@@ -106,6 +120,7 @@ def make_step(
         with tf.GradientTape() as tape:
             with replica_rows(rows):
                 logits = model({name: batch[name] for name in model.input}, training=True)
+            check_draws(model, tf.compat.v1.get_default_graph(), config.invariance, said=said)
             logits = tf.cast(logits, float_type)
             losses = setup.loss(labels, logits)
             if "mix_label" in batch:  # the feed blends examples; the share of a row's own in each is its weight

@@ -1,6 +1,7 @@
 """Models of Keras's own layers, which depend on the number of replicas unless they are patched."""
 
 import keras
+import tensorflow as tf
 
 layers = keras.layers
 
@@ -53,3 +54,16 @@ def flipped(inputs, num_classes):
     """A random layer for which there is no patch."""
     x = layers.Rescaling(1 / 16)(layers.RandomFlip()(inputs["image"]))
     return keras.Model(inputs, layers.Dense(num_classes)(layers.Flatten()(x)))
+
+
+class Noisy(layers.Layer):
+    """Draws without a seed of its own."""
+
+    def call(self, x, training=False):
+        return x + tf.random.normal(tf.shape(x), stddev=0.1, dtype=x.dtype) if training else x
+
+
+def noisy(inputs, num_classes):
+    """A layer whose random numbers are met only when it is called."""
+    x = layers.Flatten()(layers.Rescaling(1 / 16)(inputs["image"]))
+    return keras.Model(inputs, layers.Dense(num_classes)(Noisy(name="mine")(x)))

@@ -57,4 +57,13 @@ def test_a_layer_that_cannot_be_patched_is_refused_on_request_and_else_named(tra
         trainer.train(trainer.run(*flipped, "train.invariance=require"))
     run = trainer.run(*flipped)
     trainer.train(run)
-    assert "depends on the number of replicas for model layer random_flip" in (run.logs / "train.log").read_text()
+    said = [line for line in (run.logs / "train.log").read_text().splitlines() if "depends on the number" in line]
+    assert len(said) == 1
+    assert "depends on the number of replicas for model layer random_flip" in said[0]
+
+
+@pytest.mark.prove
+def test_random_numbers_of_tensorflows_own_are_found_when_the_step_is_traced(trainer):
+    noisy = trainer.run(*EXACT, "model.build=stock_models:noisy", "train.total=1 steps", "train.invariance=require")
+    with pytest.raises(ConfigError, match=r"^train.invar.*: while/functional\w*/mine\w*/\S+: it draws random numbers"):
+        trainer.train(noisy)

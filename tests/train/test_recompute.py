@@ -44,7 +44,7 @@ def test_what_cannot_be_recomputed_is_refused(trainer):
         ((*BLOCKS, "train.recompute=[block]"), "train.recompute: 'block' is found in none of"),
         (
             ("model.build=stock_models:image", "model.args={}", "train.recompute=[^block]"),
-            "layer dense.* adds a loss, whose gradient would be lost",
+            "^train.recompute: layer dense.* adds a loss, whose gradient would be lost",
         ),
     ):
         with pytest.raises(ConfigError, match=message):
