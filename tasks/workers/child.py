@@ -46,7 +46,9 @@ def progress(phase: str, **fields: Any) -> None:
     `fields` are JSON values; the whole message must stay below 4 KB.
     """
     if _current.reports is not None:
-        write_report(_current.reports, {"call": _current.call, "phase": phase, **fields})
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        memory = {"memory_bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+        write_report(_current.reports, {"call": _current.call, "phase": phase, **memory, **fields})
 
 
 def stop_requested() -> bool:

@@ -33,7 +33,7 @@ _NOTE = "note"  # a line to show, which says nothing of the phase
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
 _POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
 logger = logging.getLogger("millstream")
-_HINTS = {"SIGKILL": " (often the system's out-of-memory killer)"}
+_HINTS = {"SIGKILL": "often the system's out-of-memory killer"}
 
 
 def warm_up() -> None:
@@ -139,6 +139,8 @@ class _Call:
     phase: str = "start"
     silent_until: float = 0.0
     """Moment of the monotonic clock at which it counts as hung."""
+    memory_bytes: int = 0
+    """Resident, as last reported."""
     ended: dict[str, Any] | None = None
     """Exit code and signal of the child, once it is gone."""
     text: str = ""
@@ -148,6 +150,7 @@ class _Call:
         self.begun = True
         if report.get("phase", _NOTE) != _NOTE:
             self.phase = report["phase"]
+        self.memory_bytes = report.get("memory_bytes", self.memory_bytes)
         self.text += report.get("part", "")
         if "exit" in report:
             self.ended = report
@@ -171,7 +174,11 @@ class _Call:
         code, name = self.ended["exit"], self.ended["signal"]
         kind = WorkerError if name == "SIGTERM" or code == TOLD_TWICE else WorkerLost
         if name is not None:
-            raise kind(f"{self.function} was killed by {name}{_HINTS.get(name, '')}; see {self.log}")
+            hints = [_HINTS[name]] if name in _HINTS else []
+            if self.memory_bytes:
+                hints.append(f"with {self.memory_bytes / 1e6:,.0f} MB in memory when last heard of")
+            why = f" ({'; '.join(hints)})" if hints else ""
+            raise kind(f"{self.function} was killed by {name}{why}; see {self.log}")
         outcome = json.loads(self.text) if self.text and code in (0, 1) else {}
         if "error" in outcome:
             error = outcome["error"]
@@ -281,7 +288,8 @@ class _Server:
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         if code < 0:
             name = signal.Signals(-code).name
-            return _ServerGone(f"the worker server was killed by {name}{_HINTS.get(name, '')}", by_signal=True)
+            hint = f" ({_HINTS[name]})" if name in _HINTS else ""
+            return _ServerGone(f"the worker server was killed by {name}{hint}", by_signal=True)
         epitaph = f"the worker server ended with exit code {code}: {lines[-1] if lines else 'no message'}"
         return _ServerGone(epitaph, by_signal=False)
 

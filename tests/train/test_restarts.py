@@ -9,6 +9,8 @@ from tasks.files import digest_file, lock
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
 
+MEMORY = r"with [\d,]+ MB in memory when last heard of"
+
 
 @pytest.fixture
 def fired(tmp_path):
@@ -31,8 +33,8 @@ def digest(result):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("SIGSEGV", "was killed by SIGSEGV; see "),
-        ("SIGKILL", r"was killed by SIGKILL \(often the system's out-of-memory killer\); see "),
+        ("SIGSEGV", rf"was killed by SIGSEGV \({MEMORY}\); see "),
+        ("SIGKILL", rf"was killed by SIGKILL \(often the system's out-of-memory killer; {MEMORY}\); see "),
         ("exit", "ended with exit code 9 before it returned; see the end of "),
     ],
 )
@@ -70,9 +72,11 @@ def test_at_the_limit_signal_restarts_and_log_are_named(trainer, fired, caplog):
         "1 of 2, from step 30",
         "2 of 2, from step 30",
     ]
-    assert str(error.value) == (
-        f"tasks.train.loop:train was killed by SIGSEGV; see {run.logs / 'train.log'}; restarts without a new "
-        "checkpoint since step 30: 2 of train.max_restarts=2; once the cause is gone, the same command goes on"
+    assert re.fullmatch(
+        rf"tasks.train.loop:train was killed by SIGSEGV \({MEMORY}\); see {re.escape(str(run.logs / 'train.log'))}; "
+        "restarts without a new checkpoint since step 30: 2 of train.max_restarts=2; once the cause is gone, the same "
+        "command goes on",
+        str(error.value),
     )
 
 
