@@ -11,6 +11,7 @@ from pathlib import Path
 from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
+from tasks.train.batches import batches_of
 from tasks.train.checkpoint import VARIABLES, path_of, restore_newest, save
 from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
@@ -63,7 +64,7 @@ def count_reductions(workspace, run_id, shards):
     run = find_run(Path(workspace), run_id)
     setup = set_up(run, Shards.model_validate(shards))
     run_steps = make_run_steps(setup, run.config.train, clock=in_graph_clock(deterministic=True))
-    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
+    batches = batches_of(setup.strategy, setup.feed.training(0))
     graph = run_steps.get_concrete_function(batches, tf.constant(1)).graph.as_graph_def()
     nodes = [
         node
@@ -91,7 +92,7 @@ def first_step(workspace, run_id, shards):
     batch = {name: np.concatenate([part[name][part["mask"]] for part in parts]) for name in names}
     logits = setup.model({"image": batch.pop("image")}).numpy()
     run_steps = make_run_steps(setup, run.config.train, clock=in_graph_clock(deterministic=True))
-    batches = iter(setup.strategy.distribute_datasets_from_function(lambda _: setup.feed.training(0)))
+    batches = batches_of(setup.strategy, setup.feed.training(0))
     outcomes = run_steps(batches, tf.constant(1))
     figures = {"loss": float(outcomes.loss[0]), "num_correct": float(outcomes.num_correct[0])}
     return {**figures, "logits": logits.tolist(), **{name: column.tolist() for name, column in batch.items()}}
