@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -62,15 +61,3 @@ def test_wrong_rules_are_refused(littered):
     command, _ = littered
     assert "--older-than '3 months': must be" in command("clean", "--older-than", "3 months", code=2).stderr
     command("clean", "--keep-runs", "-1", code=2)
-
-
-def test_a_whole_run_keeps_its_registered_model_and_its_best_checkpoint(millstream, finished):
-    directory = millstream.workspace / "runs" / finished["run_id"]
-    best = Path(finished["trained"]["best_checkpoint"])
-    others = {str(path) for path in (directory / "checkpoints").iterdir() if path.name.isdigit() and path != best}
-
-    def planned(*rules: str) -> set[str]:
-        return {each["path"] for each in json.loads(millstream("clean", "--dry-run", "--json", *rules).stdout)}
-
-    assert {path for path in planned() if finished["run_id"] in path} == others
-    assert {path for path in planned("--keep-runs", "0") if finished["run_id"] in path} == {str(directory)}

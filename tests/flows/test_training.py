@@ -1,5 +1,6 @@
 """The main job: one command, from raw data to a tracked and registered model."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -103,3 +104,15 @@ assert answer["probabilities"].shape == (3, 10) and answer["probabilities"].dtyp
 np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, rtol=1e-5)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_clean_keeps_its_registered_model_and_its_best_checkpoint(millstream, finished):
+    directory = millstream.workspace / "runs" / finished["run_id"]
+    best = Path(finished["trained"]["best_checkpoint"])
+    others = {str(path) for path in (directory / "checkpoints").iterdir() if path.name.isdigit() and path != best}
+
+    def planned(*rules: str) -> set[str]:
+        return {each["path"] for each in json.loads(millstream("clean", "--dry-run", "--json", *rules).stdout)}
+
+    assert {path for path in planned() if finished["run_id"] in path} == others
+    assert {path for path in planned("--keep-runs", "0") if finished["run_id"] in path} == {str(directory)}

@@ -49,6 +49,7 @@ def test_running_out_in_mid_training_halves_the_microbatch_and_changes_no_weight
     assert largest_difference(whole, weights(result)) <= 1e-9
 
 
+@pytest.mark.prove
 def test_auto_is_the_largest_that_fits_and_is_found_once(trainer, whole):
     run = trainer.run(*EXACT, "model.args={limit: 30}", "train.microbatch=auto")
     result = train(run, trainer.digits.shards)

@@ -45,6 +45,7 @@ def test_a_batch_smaller_than_the_replicas_is_exact_too(trainer):
     assert largest_difference(one, trainer.weights(*settings, replicas(4))) <= 1e-9
 
 
+@pytest.mark.prove
 def test_one_device_and_one_mirrored_replica_are_bit_equal(trainer):
     one = trainer.weights(*EXACT, *SGD, replicas(1))
     assert largest_difference(one, trainer.weights(*EXACT, *SGD, "distribute.kind=one_device")) == 0
@@ -70,6 +71,7 @@ def test_how_gradients_are_summed_changes_no_weight(trainer):
         assert largest_difference(plain, found) <= 1e-12
 
 
+@pytest.mark.prove
 def test_gradients_that_cross_in_sixteen_bits_are_rounded_once(trainer):
     settings = ("model.build=models_for_tests:dense", "model.args={}", *SGD, "train.total=1 steps", replicas(2))
     exact, rounded = (trainer.weights(*settings, f"distribute.reduce_dtype={dtype}") for dtype in ("null", "bfloat16"))

@@ -77,11 +77,13 @@ def test_a_run_killed_on_two_replicas_ends_the_same_on_another_number(trainer, n
     assert max(float(np.abs(ended[name] - whole[name]).max()) for name in whole) <= 1e-9
 
 
+@pytest.mark.prove
 def test_other_calls_and_checkpoints_change_nothing(trainer, unbroken):
     result = trainer.train(trainer.run(*SHORT, "train.checkpoint_every=7 steps", "train.steps_per_call=5"))
     assert last_digest(result) == last_digest(unbroken[1])
 
 
+@pytest.mark.prove
 def test_reading_from_files_instead_of_memory_changes_nothing(trainer, unbroken):
     assert last_digest(trainer.train(trainer.run(*SHORT, "feed.cache=none"))) == last_digest(unbroken[1])
 
