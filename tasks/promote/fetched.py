@@ -30,13 +30,16 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
 
     where = without_password(uri)
     try:
-        version = _find(reference, uri)
+        client = _open(reference, uri)
+        version = _find(client, reference, uri)
         location = f"models:/{version.name}/{version.version}"
         digest = version.tags.get(DIGEST_TAG)
         if digest is None:
             raise DataError(f"{location}: was not registered by millstream, so that no sha256 of its files is known")
-        mlflow.set_tracking_uri(uri)
-        copied = mlflow.artifacts.download_artifacts(artifact_uri=f"{location}/artifacts", dst_path=str(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not by models:/, for which MLflow asks the registry of the whole process.
+        source = client.get_model_version_download_uri(version.name, version.version)
+        copied = mlflow.artifacts.download_artifacts(f"{source}/artifacts", dst_path=str(folder), tracking_uri=uri)
     except (MlflowException, OSError) as error:
         if is_outage(error):
             raise TrackingError(f"{reference}: {where} does not answer ({first_line(error)})") from error
@@ -51,16 +54,21 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
     return RegisteredModel(name=version.name, version=int(version.version), uri=location, digest=digest), exported
 
 
-def _find(reference: str, uri: str) -> "ModelVersion":
-    from mlflow.exceptions import MlflowException
+def _open(reference: str, uri: str) -> "MlflowClient":
     from sqlalchemy import make_url
+
+    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
+        raise ConfigError(f"{reference}: nothing is registered yet, {uri} is not there; `millstream run` registers")
+    return open_client(uri)
+
+
+def _find(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
+    from mlflow.exceptions import MlflowException
 
     named = _REFERENCE.fullmatch(reference)
     if named is None:
         raise ConfigError(f"{reference!r}: must be NAME, NAME@alias or NAME/version, such as digits@champion")
-    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
-        raise ConfigError(f"{reference}: nothing is registered yet, {uri} is not there; `millstream run` registers")
-    client, name = open_client(uri), named["name"]
+    name = named["name"]
     try:
         if named["alias"]:
             return client.get_model_version_by_alias(name, named["alias"])

@@ -54,7 +54,6 @@ def _prediction(source: str, answer: dict[str, Any], exported: ExportManifest) -
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """Returns what TensorFlow says, without the names of its nodes."""
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("Graph execution error", "Detected at", "{{node", "[["))]
-    return (said or lines)[0][:200]
+    """Returns what TensorFlow says, without the graph's nodes and their traceback."""
+    said: str = error.message.partition("\n\t [[")[0].splitlines()[-1]
+    return said

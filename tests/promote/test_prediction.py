@@ -111,7 +111,7 @@ def test_a_registered_model_answers_rows_as_the_evaluation_did(
         assert answer.probability == max(answer.outputs.values())
 
     rows.write_text(json.dumps(_row(160) | {"photo": base64.b64encode(b"no image").decode()}))
-    with pytest.raises(DataError, match=r"rows\.json: the model does not take it \(.+\)$"):
+    with pytest.raises(DataError, match=r"rows\.json: the model does not take it \(Unknown image file format.+\)$"):
         predict("every_kind/1", [rows], every_kind.run.workspace)
 
 
