@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import bench, display, embedded, history
+from flows import bench, display, embedded, history, serving
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -201,7 +201,7 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
     )
 
 
-for group, functions in ((bench_commands, bench.COMMANDS), (commands, history.COMMANDS)):
+for group, functions in ((bench_commands, bench.COMMANDS), (commands, history.COMMANDS), (commands, serving.COMMANDS)):
     for function in functions:
         group.command(function)
 

@@ -19,6 +19,7 @@ from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
 from tasks.prepare.wording import count
+from tasks.promote.record import Predictions
 from tasks.secrets import scrub
 from tasks.track.client import ui_command
 from tasks.track.comparison import Comparison
@@ -290,6 +291,22 @@ def confirmed(question: str) -> bool:
 
 def _megabytes(found: Sequence["Removal"]) -> str:
     return f"{sum(removal.size_bytes for removal in found) / 1e6:,.1f} MB"
+
+
+def predictions(found: Predictions, *, json: bool) -> None:
+    """Prints a line for each example: its class with the probability, or its numbers."""
+    if json:
+        _print_json(found.model_dump(mode="json"))
+        return
+    for line in found.notes:
+        note(f"note: {line}")
+    rows = []
+    for each in found.predictions:
+        # With one class its probability says enough.
+        shown = each.outputs if each.probability is None else {"probability": each.probability}
+        values = ", ".join(f"{name} {value:.6g}" for name, value in shown.items())
+        rows.append([_one_line(value) for value in (each.source, each.label or "-", values)])
+    table((found.model.uri, "class", "values"), rows)
 
 
 def text(value: str) -> None:

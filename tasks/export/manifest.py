@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.files import Record
+from tasks.files import COMPLETED, Record, digest_file, digest_json
 
 EXPORT = "export.json"
 SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
@@ -48,3 +48,12 @@ class ExportManifest(Record):
     """What `serving_default` takes, by the name of the argument."""
     outputs: dict[str, SignatureOutput]
     """What every signature gives."""
+
+
+def digest_model(directory: Path) -> str:
+    """Returns the digest of the SavedModel in a directory as `ExportManifest.digest` has it; our own records apart."""
+    files = [file for file in directory.rglob("*") if file.is_file()]
+    ours = {directory / EXPORT, directory / COMPLETED}
+    return digest_json(
+        {file.relative_to(directory).as_posix(): digest_file(file) for file in files if file not in ours}
+    )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tasks.errors import DataError
 from tasks.evaluate.report import EvalReport
-from tasks.export.manifest import EXPORT, SERIALIZED, SERVING_DEFAULT, ExportManifest
-from tasks.files import atomic_directory, digest_file, digest_json, is_whole
+from tasks.export.manifest import EXPORT, SERIALIZED, SERVING_DEFAULT, ExportManifest, digest_model
+from tasks.files import atomic_directory, is_whole
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.result import TrainResult
@@ -59,11 +59,10 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         before_restart=lambda: _clear(incomplete),
     )
     parity = call_for_run(run, "export", "tasks.export.parity:compare", common)
-    files = {str(file.relative_to(incomplete)): file for file in incomplete.rglob("*") if file.is_file()}
     return ExportManifest(
         directory=directory,
-        digest=digest_json({name: digest_file(file) for name, file in files.items()}),
-        size_bytes=sum(file.stat().st_size for file in files.values()),
+        digest=digest_model(incomplete),
+        size_bytes=sum(file.stat().st_size for file in incomplete.rglob("*") if file.is_file()),
         signatures=(SERVING_DEFAULT, SERIALIZED),
         num_parity_examples=parity["num_examples"],
         largest_difference=parity["largest_difference"],

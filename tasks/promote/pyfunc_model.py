@@ -8,6 +8,7 @@ from typing import Any
 
 import mlflow
 import numpy as np
+from mlflow.exceptions import MlflowException
 
 
 class SavedModel(mlflow.pyfunc.PythonModel):
@@ -22,12 +23,20 @@ class SavedModel(mlflow.pyfunc.PythonModel):
 
     # Without type hints: MLflow would take one for the type of a row, and knows none for a dict of arrays.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Returns {output: array [n, ...]} of {input: array}; text is str, an image bytes (in JSON base64)."""
+        """Returns {output: array [n, ...]} of {input: array}; text is str, an image bytes (in JSON base64).
+
+        Raises MlflowException, which a server answers with 400, for what the model does not take.
+        """
         import tensorflow as tf
 
         _, specs = self._function.structured_input_signature
-        tensors = {name: tf.constant(_stored(model_input[name]), spec.dtype) for name, spec in specs.items()}
-        return {name: _plain(output.numpy()) for name, output in self._function(**tensors).items()}
+        try:
+            tensors = {name: tf.constant(_stored(model_input[name]), spec.dtype) for name, spec in specs.items()}
+            outputs = self._function(**tensors)
+        except (tf.errors.InvalidArgumentError, TypeError, ValueError) as error:
+            said = str(error).partition("\n\t [[")[0].splitlines()[-1]  # without the graph's nodes and their traceback
+            raise MlflowException.invalid_parameter_value(f"the model does not take it: {said}") from error
+        return {name: _plain(output.numpy()) for name, output in outputs.items()}
 
 
 def _stored(values: Any) -> np.ndarray:
@@ -39,7 +48,9 @@ def _stored(values: Any) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype != object:
         return array
-    return np.array([base64.b64decode(value) if isinstance(value, str) else value for value in array], object)
+    return np.array(
+        [base64.b64decode(value, validate=True) if isinstance(value, str) else value for value in array], object
+    )
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

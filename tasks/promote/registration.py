@@ -11,14 +11,14 @@ from typing import Any
 import mlflow
 import numpy as np
 from mlflow.exceptions import MlflowException
-from mlflow.models import Model, ModelSignature
-from mlflow.types import Schema, TensorSpec
+from mlflow.models import Model
 
 from tasks.errors import TrackingError
 from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.report import PREDICTIONS, EvalReport
-from tasks.export.manifest import ExportManifest, SignatureInput
+from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
+from tasks.promote.packing import PYFUNC_MODEL, mlflow_dtype, signature
 from tasks.promote.record import RegisteredModel
 from tasks.promote.registered import DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
@@ -79,9 +79,9 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
         name=run.config.name,
         flavor=mlflow.pyfunc,
         run_id=mlflow_run_id,
-        python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+        python_model=str(PYFUNC_MODEL),
         artifacts={"saved_model": str(exported.directory)},
-        signature=_signature(exported),
+        signature=signature(exported),
         input_example=_input_example(report, exported),
         pip_requirements=[f"{package}=={metadata.version(package)}" for package in _REQUIREMENTS],
         registered_model_name=_registered_name(run),
@@ -98,32 +98,12 @@ def _registered_name(run: Run) -> str:
     return run.config.promote.registered_name or run.config.name
 
 
-def _signature(exported: ExportManifest) -> ModelSignature:
-    """Returns the types and shapes of the SavedModel's `serving_default`."""
-    inputs = [TensorSpec(_dtype(input), (-1, *input.shape), name) for name, input in exported.inputs.items()]
-    outputs = [
-        TensorSpec(np.dtype("str" if output.dtype == "string" else output.dtype), (-1, *output.shape), name)
-        for name, output in exported.outputs.items()
-    ]
-    return ModelSignature(Schema(inputs), Schema(outputs))
-
-
 def _input_example(report: EvalReport, exported: ExportManifest) -> dict[str, Any]:
     """Returns {argument: [n, *shape] array} of the real examples that evaluation kept; text is str, an image bytes."""
     kept = read_inputs(report.directory / PREDICTIONS)
     return {
         name: np.char.decode(kept[input.feature].astype(bytes), "utf-8")
-        if _dtype(input) == np.dtype("str")
+        if mlflow_dtype(input) == np.dtype("str")
         else kept[input.feature]
         for name, input in exported.inputs.items()
     }
-
-
-def _dtype(input: SignatureInput) -> np.dtype[Any]:
-    """Returns the type that MLflow is to know an input by.
-
-    It has none for bytes that survives its JSON: an object may be bytes in Python and is base64 over HTTP.
-    """
-    if input.dtype != "string":
-        return np.dtype(input.dtype)
-    return np.dtype(object) if input.kind == "image" else np.dtype("str")

@@ -5,38 +5,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from mlflow.models import Model
 
-from tasks.config import build_config
 from tasks.evaluate.inputs import read_inputs
-from tasks.evaluate.report import PREDICTIONS, EvalReport
-from tasks.evaluate.stage import evaluate
-from tasks.export.manifest import ExportManifest, SignatureInput
-from tasks.export.stage import export
-from tasks.prepare.manifest import Shards
-from tasks.promote.record import RegisteredModel
-from tasks.promote.register import register
-from tasks.runs import Run, open_run
+from tasks.evaluate.report import PREDICTIONS
+from tasks.export.manifest import SignatureInput
 from tasks.track.client import open_client, tracking_uri
-from tasks.track.tracker import tracked
-from tasks.train.stage import train
-from tests.every_kind import make_example, write_every_kind
-
-CONFIG = {
-    "name": "every_kind",
-    "feed": {"global_batch_size": 16, "block": 64, "window": 320, "image_size": [4, 4], "text": {"length": 6}},
-    "model": {"build": "tasks.models.tabular:build", "args": {"width": 16}},
-    "train": {"total": "1 epochs", "optimizer": {"learning_rate": 1e-3, "schedule": {"kind": "constant"}}},
-    "distribute": {"kind": "mirrored", "num_replicas": 2},
-}
+from tests.every_kind import make_example
+from tests.promote.conftest import Registered
 
 # What a user of the registry does: MLflow and TensorFlow, nothing of ours; in Python, and as the server gets it.
 STRANGER = """
@@ -62,40 +42,11 @@ print(json.dumps({name: [np.asarray(value).tolist() for value in (found[name], s
 """
 
 
-class Registered(NamedTuple):
-    """A run that went all the way."""
-
-    run: Run
-    shards: Shards
-    report: EvalReport
-    exported: ExportManifest
-    model: RegisteredModel
-
-
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType) -> Iterator[Registered]:
-    """A run of hand-written shards, trained on two replicas, evaluated, exported and registered."""
-    workspace = tmp_path_factory.mktemp("every-kind")
-    shards = write_every_kind(workspace / "shards", {"train": 150, "validation": 10, "test": 11})
-    config = build_config(CONFIG)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        open_run(workspace, config, data_digest=shards.data_digest, code_digest="c" * 16, fresh=True) as run,
-        tracked(run) as tracker,
-    ):
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        trained = train(run, shards)
-        report = evaluate(run, shards, trained)
-        exported = export(run, shards, trained, report)
-        model = register(run, tracker.mlflow_run_id(), shards, report, exported)
-        yield Registered(run, shards, report, exported, model)
-
-
-def test_the_manifest_names_each_argument_and_its_feature(registered: Registered) -> None:
+def test_the_manifest_names_each_argument_and_its_feature(every_kind: Registered) -> None:
     def argument(feature: str, kind: str, dtype: str, shape: tuple[int, ...] = ()) -> SignatureInput:
         return SignatureInput(feature=feature, kind=kind, shape=shape, dtype=dtype)
 
-    assert registered.exported.inputs == {
+    assert every_kind.exported.inputs == {
         "pixels": argument("pixels", "tensor", "uint8", (2, 2, 1)),
         "vector": argument("vector", "tensor", "float32", (3,)),
         "photo": argument("photo", "image", "string"),
@@ -108,23 +59,23 @@ def test_the_manifest_names_each_argument_and_its_feature(registered: Registered
     }
 
 
-def test_both_signatures_give_what_was_evaluated(registered: Registered) -> None:
+def test_both_signatures_give_what_was_evaluated(every_kind: Registered) -> None:
     # The parity check of the export has compared the two on all examples, alone and in batches.
-    assert registered.exported.num_parity_examples == 11
-    assert 0 < registered.exported.largest_difference <= 1e-5
+    assert every_kind.exported.num_parity_examples == 11
+    assert 0 < every_kind.exported.largest_difference <= 1e-5
 
 
-def test_evaluation_keeps_the_first_examples_as_they_are_stored(registered: Registered) -> None:
-    kept = read_inputs(registered.report.directory / PREDICTIONS)
+def test_evaluation_keeps_the_first_examples_as_they_are_stored(every_kind: Registered) -> None:
+    kept = read_inputs(every_kind.report.directory / PREDICTIONS)
     for row in range(4):
         example = make_example(160 + row)
         for name, values in kept.items():
             assert np.array_equal(values[row], example[name]), name
 
 
-def test_the_signature_of_the_registered_model_is_what_is_sent(registered: Registered) -> None:
-    client = open_client(tracking_uri(registered.run))
-    location = client.get_model_version_download_uri("every_kind", str(registered.model.version))
+def test_the_signature_of_the_registered_model_is_what_is_sent(every_kind: Registered) -> None:
+    client = open_client(tracking_uri(every_kind.run))
+    location = client.get_model_version_download_uri("every_kind", str(every_kind.model.version))
     signature = Model.load(location).signature
     assert {spec.name: (spec.type, spec.shape) for spec in signature.inputs} == {
         "pixels": (np.dtype("uint8"), (-1, 2, 2, 1)),
@@ -142,24 +93,24 @@ def test_the_signature_of_the_registered_model_is_what_is_sent(registered: Regis
     assert example["comment"][1].encode() == make_example(161)["comment"]
 
 
-def test_a_stranger_is_answered_as_the_evaluation_was(registered: Registered) -> None:
+def test_a_stranger_is_answered_as_the_evaluation_was(every_kind: Registered) -> None:
     example = make_example(170)
-    row = {name: example[input.feature] for name, input in registered.exported.inputs.items()}
+    row = {name: example[input.feature] for name, input in every_kind.exported.inputs.items()}
     plain = {
         name: value.decode() if isinstance(value, bytes) and name != "photo" else value for name, value in row.items()
     }
     plain["photo"] = base64.b64encode(row["photo"]).decode()
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, registered.model.uri],
+        [sys.executable, "-c", STRANGER, every_kind.model.uri],
         input=json.dumps({name: [np.asarray(value).tolist()] for name, value in plain.items()}),
-        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(registered.run)},
+        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(every_kind.run)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
-    with np.load(registered.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
+    with np.load(every_kind.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
         [place] = np.flatnonzero(predictions["ids"] == 170)
         expected = predictions["probabilities"][place]
     for probabilities in answers["probabilities"]:
@@ -167,14 +118,14 @@ def test_a_stranger_is_answered_as_the_evaluation_was(registered: Registered) ->
     assert answers["label"][0] == answers["label"][1] == [("no", "yes", "später")[expected.argmax()]]
 
 
-def test_tensorflow_alone_loads_the_model_with_its_vocabulary(registered: Registered) -> None:
-    signature = tf.saved_model.load(str(registered.exported.directory)).signatures["serving_default"]
+def test_tensorflow_alone_loads_the_model_with_its_vocabulary(every_kind: Registered) -> None:
+    signature = tf.saved_model.load(str(every_kind.exported.directory)).signatures["serving_default"]
     example = make_example(0)
-    row = {name: example[input.feature] for name, input in registered.exported.inputs.items()}
+    row = {name: example[input.feature] for name, input in every_kind.exported.inputs.items()}
 
     def ask(colour: str, missing: int) -> list[float]:
         asked = row | {"colour": colour.encode(), "colour_missing": missing}
-        sent = {name: tf.constant([asked[name]], input.dtype) for name, input in registered.exported.inputs.items()}
+        sent = {name: tf.constant([asked[name]], input.dtype) for name, input in every_kind.exported.inputs.items()}
         return signature(**sent)["probabilities"].numpy()[0].tolist()
 
     assert ask("grün", 0) != ask("red", 0) != ask("never seen", 0)

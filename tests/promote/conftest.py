@@ -1,0 +1,56 @@
+"""Fixtures for tests of the registry."""
+
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from tasks.config import build_config
+from tasks.evaluate.report import EvalReport
+from tasks.evaluate.stage import evaluate
+from tasks.export.manifest import ExportManifest
+from tasks.export.stage import export
+from tasks.prepare.manifest import Shards
+from tasks.promote.record import RegisteredModel
+from tasks.promote.register import register
+from tasks.runs import Run, open_run
+from tasks.track.tracker import tracked
+from tasks.train.stage import train
+from tests.every_kind import write_every_kind
+
+CONFIG = {
+    "name": "every_kind",
+    "feed": {"global_batch_size": 16, "block": 64, "window": 320, "image_size": [4, 4], "text": {"length": 6}},
+    "model": {"build": "tasks.models.tabular:build", "args": {"width": 16}},
+    "train": {"total": "1 epochs", "optimizer": {"learning_rate": 1e-3, "schedule": {"kind": "constant"}}},
+    "distribute": {"kind": "mirrored", "num_replicas": 2},
+}
+
+
+class Registered(NamedTuple):
+    """A run that went all the way."""
+
+    run: Run
+    shards: Shards
+    report: EvalReport
+    exported: ExportManifest
+    model: RegisteredModel
+
+
+@pytest.fixture(scope="session")
+def every_kind(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType) -> Registered:
+    """A run of hand-written shards, trained on two replicas, evaluated, exported and registered."""
+    workspace = tmp_path_factory.mktemp("every-kind")
+    shards = write_every_kind(workspace / "shards", {"train": 150, "validation": 10, "test": 11})
+    config = build_config(CONFIG)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        open_run(workspace, config, data_digest=shards.data_digest, code_digest="c" * 16, fresh=True) as run,
+        tracked(run) as tracker,
+    ):
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        trained = train(run, shards)
+        report = evaluate(run, shards, trained)
+        exported = export(run, shards, trained, report)
+        model = register(run, tracker.mlflow_run_id(), shards, report, exported)
+    return Registered(run, shards, report, exported, model)
