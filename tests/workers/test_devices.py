@@ -8,22 +8,24 @@ from typing import Any, Literal
 
 import pytest
 
+from tasks.config import build_config
 from tasks.distribution import Hybrid
 from tasks.errors import ConfigError
 from tasks.workers.devices import num_replicas, plan_groups
 
 
 @pytest.mark.parametrize(
-    ("distribute", "count"),
+    ("distribute", "devices"),
     [
-        ({"kind": "one_device"}, 1),
-        ({"kind": "mirrored", "num_replicas": 1}, 1),
-        ({"kind": "mirrored", "num_replicas": 2}, 2),
-        ({"kind": "mirrored", "num_replicas": 4}, 4),
+        ({"kind": "one_device"}, [0]),
+        ({"kind": "mirrored", "num_replicas": 1}, [0]),
+        ({"kind": "mirrored", "num_replicas": 2}, [0, 1]),
+        ({"kind": "mirrored", "num_replicas": 4}, [0, 1, 2, 3]),
+        ({"kind": "mirrored", "devices": [0, 2]}, [0, 2]),
     ],
 )
 def test_the_replicas_of_a_strategy_add_up(
-    workers: ModuleType, tmp_path: Path, distribute: dict[str, Any], count: int
+    workers: ModuleType, tmp_path: Path, distribute: dict[str, Any], devices: list[int]
 ) -> None:
     found = workers.call(
         "worker_functions:sum_over_replicas",
@@ -33,9 +35,9 @@ def test_the_replicas_of_a_strategy_add_up(
         import_path=[str(Path(__file__).parent)],
     )
     assert found == {
-        "num_replicas": count,
-        "sums": [count] * count,
-        "devices": [f"CPU:{index}" for index in range(count)],
+        "num_replicas": len(devices),
+        "sums": [len(devices)] * len(devices),
+        "devices": [f"CPU:{index}" for index in devices],
     }
 
 
@@ -69,6 +71,12 @@ def test_groups_that_need_more_gpus_than_there_are_are_refused() -> None:
     assert str(error.value) == (
         "distribute.num_devices=4: 2 group(s) of so many need 8 GPUs, and 4 are visible to TensorFlow; use at most 2"
     )
+
+
+@pytest.mark.parametrize("distribute", [{"devices": [1, 1]}, {"devices": [0, 1], "num_replicas": 4}])
+def test_devices_that_are_not_one_for_each_replica_are_refused(distribute: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^distribute.devices=.*: must be different numbers, one for each of num"):
+        build_config({"name": "digits", "distribute": distribute})
 
 
 def test_devices_are_described_without_a_gpu(workers: ModuleType, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tasks.distribution import Mirrored, OneDevice
+from tasks.distribution import Hybrid, Mirrored, ModelParallel, MultiWorkerMirrored, OneDevice
 from tasks.errors import RunError
 from tasks.workers.locks import held_devices, wanted_devices
 
@@ -33,6 +33,10 @@ def host(tmp_path):
     [
         (Mirrored(), None, ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
         (Mirrored(num_replicas=2), None, ["gpu-0", "gpu-1"]),
+        (Mirrored(devices=(0, 2)), None, ["gpu-0", "gpu-2"]),
+        (MultiWorkerMirrored(), None, ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
+        (ModelParallel(), None, ["gpu-0", "gpu-1"]),
+        (Hybrid(), None, ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
         (OneDevice(), None, ["gpu-0"]),
         (Mirrored(), "3,1", ["gpu-1", "gpu-3"]),
         (OneDevice(), "3,1", ["gpu-3"]),
@@ -41,7 +45,7 @@ def host(tmp_path):
         (Mirrored(), "-1", ["cpu"]),
     ],
 )
-def test_a_run_takes_the_first_of_the_visible_gpus(host, distribute, visible, names):
+def test_a_run_takes_the_visible_gpus_it_was_told_to_or_the_first(host, distribute, visible, names):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert wanted_devices(distribute, environment, host) == names
 
