@@ -17,7 +17,7 @@ def check_combinations(config: "Config") -> None:
     _check_service(config)
     _check_xla(config)
     _check_parameter_server(config)
-    if ":" in config.train.loss and config.train.label_smoothing:
+    if config.train.has_own_loss and config.train.label_smoothing:
         raise ConfigError(
             f"train.label_smoothing={config.train.label_smoothing}: is part of the cross-entropy, in whose place "
             f"stands train.loss={config.train.loss}; leave one of them out"
@@ -60,7 +60,11 @@ def _check_parameter_server(config: "Config") -> None:
     found = {
         "train.deterministic=true": (train.deterministic, "train.deterministic=false: no two trainings end alike"),
         "train.ema": (train.ema is not None, "another distribute.kind, or no averages: they would be of no one step"),
-        "train.precision": (
+        "train.microbatch=auto": (
+            train.microbatch == "auto",
+            "train.microbatch=32, or null: it is found by trying, with replicas that step together",
+        ),
+        f"train.precision={train.precision}": (
             train.precision in ("mixed_float16", "auto"),
             "float32 or mixed_bfloat16: a loss scale would be changed by several workers at once",
         ),

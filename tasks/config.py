@@ -236,6 +236,11 @@ class TrainConfig(Section):
     """Steps, after the first call, that TensorFlow's profiler records once a run for xprof; no epoch's end lies in
     between. They are left out of the run's throughput, which they would slow."""
 
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether `loss` is the import path of a function of the user's."""
+        return ":" in self.loss
+
 
 class EvaluateConfig(Section):
     """On what the best checkpoint is judged."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from tasks.patterns import Pattern
 from tasks.section import Section, kind_if_none
 from tasks.size import Size
 
@@ -36,6 +37,13 @@ class AllReduced(Devices):
     they are. It rounds each replica's part, so that the weights depend on their number; default: as computed."""
 
 
+class Clustered(Devices):
+    """Several processes of this host that reach each other over the network."""
+
+    interface: str = Field("127.0.0.1", pattern=r"^[0-9A-Za-z.:-]+$")
+    """Address of this host at which they reach each other."""
+
+
 class Mirrored(AllReduced):
     """One replica a device, gradients summed over all of them in each step (tf.distribute.MirroredStrategy)."""
 
@@ -57,7 +65,7 @@ class Mirrored(AllReduced):
         return devices
 
 
-class MultiWorkerMirrored(AllReduced):
+class MultiWorkerMirrored(AllReduced, Clustered):
     """Several workers, processes with devices of their own, that do each step together, gradients summed over all
     (tf.distribute.MultiWorkerMirroredStrategy); on this host. The same weights as on one worker."""
 
@@ -66,8 +74,6 @@ class MultiWorkerMirrored(AllReduced):
     """How many workers; each has an equal part of the GPUs, or one replica on the CPU."""
     all_reduce: Literal["auto", "nccl", "ring"] = "auto"
     """How gradients are summed: TensorFlow's choice, NCCL between GPUs, or round the ring of all."""
-    interface: str = Field("127.0.0.1", pattern=r"^[0-9A-Za-z.:-]+$")
-    """Address of this host at which the workers reach each other."""
 
 
 class ModelParallel(Devices):
@@ -76,9 +82,14 @@ class ModelParallel(Devices):
     kind: Literal["model_parallel"] = "model_parallel"
     num_devices: int = Field(2, ge=1)
     """Devices of a replica; logical CPU devices where there is no GPU."""
-    place: dict[str, Annotated[int, Field(ge=0)]] = {}
+    place: dict[Pattern, Annotated[int, Field(ge=0)]] = {}
     """Device of each layer: {regular expression, looked for in the layer's name: number of the device}; the first that
     is found counts, and other layers lie on device 0."""
+
+    @property
+    def total_devices(self) -> int:
+        """Devices of all replicas together."""
+        return self.num_devices
 
     @model_validator(mode="after")
     def _are_there(self) -> Self:
@@ -96,8 +107,12 @@ class Hybrid(ModelParallel):
     num_groups: int = Field(2, ge=1)
     """How many groups of num_devices; one replica each."""
 
+    @property
+    def total_devices(self) -> int:
+        return self.num_groups * self.num_devices
 
-class ParameterServer(Devices):
+
+class ParameterServer(Clustered):
     """Workers that each take batches and update weights that lie on parameter servers, without waiting for each other
     (tf.distribute.ParameterServerStrategy); on this host. For clusters whose machines come and go: the order of updates
     is that of the clock, a batch may be taken twice when a worker is lost, and no two trainings end alike."""
@@ -107,8 +122,6 @@ class ParameterServer(Devices):
     """Workers that compute gradients, besides the chief, which hands out batches."""
     num_servers: int = Field(1, ge=1)
     """Processes that hold the weights and apply updates."""
-    interface: str = Field("127.0.0.1", pattern=r"^[0-9A-Za-z.:-]+$")
-    """Address of this host at which they reach each other."""
 
 
 Distribute = Annotated[

@@ -85,7 +85,7 @@ def fit_target(config: "Config") -> "Config":
     """
     data, train, feed = config.data, config.train, config.feed
     kind, known = data.target.kind, FIGURES[data.target.kind]
-    own = ":" in train.loss
+    own = train.has_own_loss
     one_class, classes = kind in ("multiclass", "binary"), kind != "regression"
     more = TableSource | ArraySource if classes else TableSource | ArraySource | TfdsSource
     holds = one_class or isinstance(data.source, more)
@@ -100,7 +100,11 @@ def fit_target(config: "Config") -> "Config":
     ]
     only_one = "which has no one class; "
     for fits, setting, why in (
-        (holds, f"data.source.kind={data.source.kind}", "has one class an example; take a table or an array"),
+        (
+            holds,
+            f"data.source.kind={data.source.kind}",
+            f"since such a source has one class an example; take table or array{'' if classes else ', or tfds'}",
+        ),
         (one_class or feed.sampling == "uniform", f"feed.sampling={feed.sampling}", f"{only_one}take uniform"),
         (one_class or mixing is None, f"feed.augment: {mixing}", f"{only_one}leave it out"),
         (classes or train.class_weights is None, "train.class_weights", "which has no classes; leave it out"),

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,6 +17,7 @@ from tasks.config import (
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ConstantSchedule, CosineSchedule, EarlyStopping
+from tasks.target import FIGURES, Metric
 
 
 @pytest.mark.parametrize(
@@ -337,3 +338,16 @@ def test_paths_hold_wherever_the_next_command_is_given(monkeypatch: pytest.Monke
     assert path({"kind": "text_folder", "path": "https://example.org/a.zip"})[0] == "https://example.org/a.zip"
     assert path({"kind": "tfds", "name": "mnist", "data_dir": "d"}) == (None, f"{tmp_path}/conf", f"{tmp_path}/d")
     assert path({"kind": "array", "read": "mine:read", "folder": "code"}) == (None, f"{tmp_path}/code", None)
+
+
+def test_every_figure_of_a_validation_can_be_a_metric() -> None:
+    figures = {f"val_{figure}" for figures in FIGURES.values() for figure in figures}
+    assert set(get_args(Metric)) == figures
+
+
+@pytest.mark.parametrize("kind", ["workers", "model_parallel", "hybrid", "parameter_server"])
+def test_the_digits_differ_only_in_where_they_run(kind: str) -> None:
+    conf = Path(__file__).parents[1] / "conf"
+    same = {"data", "feed", "model", "evaluate", "export"}
+    digits, other = (load_config(conf / f"{name}.yaml") for name in ("digits", f"digits_{kind}"))
+    assert other.model_dump(include=same) == digits.model_dump(include=same)

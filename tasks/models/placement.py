@@ -10,10 +10,8 @@ import keras
 import tensorflow as tf
 
 from tasks.distribution import Distribute, ModelParallel
-from tasks.errors import ConfigError
+from tasks.patterns import found_in
 from tasks.workers.devices import device_groups
-
-LAYERS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,10 @@ def build_placed(distribute: Distribute, build: Callable[[], keras.Model]) -> ke
     groups = device_groups(distribute)
 
     def devices_of(name: str) -> _Devices | None:
-        number = next((number for pattern, number in distribute.place.items() if re.search(pattern, name)), None)
-        return (
-            None
-            if number is None
-            else _Devices(tuple(group[number] for group in groups), tuple(group[0] for group in groups))
-        )
+        for pattern, number in distribute.place.items():
+            if re.search(pattern, name):
+                return _Devices(tuple(group[number] for group in groups), tuple(group[0] for group in groups))
+        return None
 
     def create(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
         # A variable is created in the name scope of its layer. tf.distribute puts it on the devices of the replicas,
@@ -56,11 +52,7 @@ def build_placed(distribute: Distribute, build: Callable[[], keras.Model]) -> ke
 
     with tf.variable_creator_scope(create):
         model = build()
-    names = [layer.name for layer in model.layers]
-    for pattern in distribute.place:
-        if not any(re.search(pattern, name) for name in names):
-            shown = ", ".join(names[:LAYERS_SHOWN]) + (", ..." if len(names) > LAYERS_SHOWN else "")
-            raise ConfigError(f"distribute.place: {pattern!r} is found in the name of no layer; they are {shown}")
+    found_in(list(distribute.place), [layer.name for layer in model.layers], setting="distribute.place")
     for layer in model.layers:
         devices = devices_of(layer.name)
         if devices is not None:

@@ -53,7 +53,10 @@ def serve(reference: str, workspace: Path, *, port: int) -> None:
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_STOP_SECONDS)
         logger.info(
             "serve: %s at http://%s:%d/invocations, takes %s; Ctrl-C ends it",
-            *(model.uri, HOST, listener.getsockname()[1], ", ".join(exported.inputs)),
+            model.uri,
+            HOST,
+            listener.getsockname()[1],
+            ", ".join(exported.inputs),
         )
         uvicorn.Server(config).run(sockets=[listener])
 

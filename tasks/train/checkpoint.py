@@ -37,7 +37,7 @@ class Position(Record):
     """Steps, counted in `step`, that overflowed in mixed_float16 and were not applied."""
     epoch_loss_sum: float = 0.0
     """Sum over the examples of this epoch so far of their batch's loss."""
-    epoch_num_correct: float = 0.0
+    epoch_score_sum: float = 0.0
     """Sum over them of Head.score: how many were right, or of a regression the absolute errors."""
     epoch_num_examples: int = 0
     best_step: int = 0

@@ -39,7 +39,7 @@ class Work(NamedTuple):
     flops_per_step: float | None = None
     """Of a full global batch."""
     peak_flops: float | None = None
-    """Of all devices together, in a second; None on CPUs and for GPUs that are not in PEAKS."""
+    """Of the devices that take batches, in a second; None on CPUs and for GPUs that are not in PEAKS."""
 
 
 def work_of(setup: Setup) -> Work:

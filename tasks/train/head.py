@@ -59,7 +59,7 @@ def make_head(config: Config, manifest: ShardManifest) -> Head:
     train, threshold = config.train, config.evaluate.threshold
     if manifest.target_kind == "regression":
         mean, std = map(np.array, manifest.target_scale)
-        head: Head = _Regression("auto" if ":" in train.loss else train.loss, mean, std)
+        head: Head = _Regression("auto" if train.has_own_loss else train.loss, mean, std)
     else:
         weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
         common = weights, train.label_smoothing

@@ -21,6 +21,7 @@ from tasks.train.batches import batches_of, next_batch
 from tasks.train.checkpoint import Position
 from tasks.train.clock import Clock, in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
+from tasks.train.exhausted import smaller_if_exhausted
 from tasks.train.flops import work_of
 from tasks.train.nonfinite import roll_back, weights_are_finite
 from tasks.train.parameter_server import make_asynchronous_steps
@@ -29,7 +30,6 @@ from tasks.train.result import TrainResult
 from tasks.train.setup import Setup, check_statistics, set_up
 from tasks.train.step import RunSteps, StepOutcomes, in_plain_words, make_run_steps
 from tasks.train.timing import Timing
-from tasks.train.trial import smaller_if_exhausted
 from tasks.workers.child import progress, stop_if, stop_requested
 from tasks.workers.cluster import is_led, serve
 
@@ -179,15 +179,15 @@ def _advance(position: Position, outcomes: StepOutcomes) -> Position:
     """Returns the position after the steps up to one that is not healthy."""
     done = int(outcomes.healthy.numpy().sum())
     applied = outcomes.applied.numpy()[:done]
-    loss, num_correct, num_valid = (
-        column.numpy()[:done][applied] for column in (outcomes.loss, outcomes.num_correct, outcomes.num_valid)
+    loss, score, num_valid = (
+        column.numpy()[:done][applied] for column in (outcomes.loss, outcomes.score, outcomes.num_valid)
     )
     return position.model_copy(
         update={
             "step": position.step + done,
             "num_overflows": position.num_overflows + int((~applied).sum()),
             "epoch_loss_sum": position.epoch_loss_sum + float((loss * num_valid).sum()),
-            "epoch_num_correct": position.epoch_num_correct + float(num_correct.sum()),
+            "epoch_score_sum": position.epoch_score_sum + float(score.sum()),
             "epoch_num_examples": position.epoch_num_examples + int(num_valid.sum()),
         }
     )
@@ -205,7 +205,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
     metrics = {
         "epoch": position.step / setup.feed.steps_per_epoch,
         "loss": position.epoch_loss_sum / position.epoch_num_examples,
-        metric: position.epoch_num_correct / position.epoch_num_examples,
+        metric: position.epoch_score_sum / position.epoch_num_examples,
         **{f"val_{name}": value for name, value in figures.items()},
         "learning_rate": float(tf.convert_to_tensor(setup.optimizer.learning_rate)),
     }
@@ -221,7 +221,7 @@ def _close_epoch(run: Run, setup: Setup, position: Position, timing: Timing) -> 
         progress("note", line=f"{line}; the model or the validation split may hold a value that overflows")
     # An accuracy of logits that are no numbers is one all the same.
     judged = dict.fromkeys(metrics, math.nan) if odd else metrics
-    changes: dict[str, Any] = {"epoch_loss_sum": 0.0, "epoch_num_correct": 0.0, "epoch_num_examples": 0}
+    changes: dict[str, Any] = {"epoch_loss_sum": 0.0, "epoch_score_sum": 0.0, "epoch_num_examples": 0}
     config, value = run.config.train, judged[run.config.train.best_metric]
     if is_better(config.best_metric, value, position.best_value):
         changes |= {"best_step": position.step, "best_value": value}

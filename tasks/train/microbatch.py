@@ -1,4 +1,4 @@
-"""The microbatch: how many of its rows a replica takes at once, found by trying, halved as memory runs out."""
+"""The microbatch: how many of its rows a replica takes at once, as the run remembers it, and how auto finds it."""
 
 import logging
 from collections.abc import Callable

@@ -37,11 +37,11 @@ def make_asynchronous_steps(setup: Setup, config: TrainConfig) -> RunSteps:
         coordinator.join()
         # The workers read and write it without a lock, and lose counts.
         optimizer.iterations.assign(before + count)
-        loss, num_correct, healthy, applied = zip(*(result.fetch() for result in results), strict=True)
+        loss, score, healthy, applied = zip(*(result.fetch() for result in results), strict=True)
         seconds = tf.fill([count], tf.constant((time.perf_counter() - begun) / count, tf.float64))
         waits = tf.fill([count], tf.constant(waited / count, tf.float64))
         return StepOutcomes(
-            tf.stack(loss), tf.stack(num_correct), tf.stack(valid), tf.stack(healthy), tf.stack(applied), waits, seconds
+            tf.stack(loss), tf.stack(score), tf.stack(valid), tf.stack(healthy), tf.stack(applied), waits, seconds
         )
 
     return run_steps

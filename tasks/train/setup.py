@@ -181,7 +181,7 @@ def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
 
 def _loss(run: Run, manifest: ShardManifest, head: Head) -> Loss:
     train = run.config.train
-    if ":" not in train.loss:
+    if not train.has_own_loss:
         return head.loss
     weights = class_weights(train, manifest.label_map, manifest.splits["train"].class_counts)
     own = own_loss(train.loss, run.config.model.folder, weights)

@@ -21,7 +21,8 @@ class StepOutcomes(NamedTuple):
 
     loss: tf.Tensor
     """Mean loss of the global batch, regularisation included."""
-    num_correct: tf.Tensor
+    score: tf.Tensor
+    """Sum over the global batch of Head.score, whose mean over examples is the head's metric."""
     """Sum of Head.score over the global batch: how many are right, or of a regression the absolute errors."""
     num_valid: tf.Tensor
     """int64, examples in the global batch."""
@@ -56,10 +57,10 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
             batch, begun = timed_next(strategy, iterator, clock, asked)
             num_valid = _first(strategy, batch["num_valid"])
             with tf.control_dependencies([begun]):
-                loss, num_correct, healthy, applied = step(batch, healthy)
+                loss, score, healthy, applied = step(batch, healthy)
             with tf.control_dependencies([loss, applied]):
                 done = clock()
-            values = (loss, num_correct, num_valid, healthy, applied, begun - asked, done - asked)
+            values = (loss, score, num_valid, healthy, applied, begun - asked, done - asked)
             columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
         return StepOutcomes(*(column.stack() for column in columns))
 
@@ -80,7 +81,7 @@ def in_plain_words(run_steps: RunSteps, iterator: tf.data.Iterator, num_steps: t
 def make_step(
     setup: Setup, config: TrainConfig
 ) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """Returns step(batch, healthy), one step in the loop's graph: loss, number correct, healthy after it, applied."""
+    """Returns step(batch, healthy), one step in the loop's graph: loss, score, healthy after it, applied."""
     strategy, model, optimizer, loss_scale = setup.strategy, setup.model, setup.optimizer, setup.loss_scale
     variables = model.trainable_variables
     num_replicas = strategy.num_replicas_in_sync
@@ -92,7 +93,7 @@ def make_step(
     )
 
     def gradients(batch: dict[str, tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, number correct.
+        """Returns what one replica's rows contribute, summed over all replicas: gradients, loss, score.
 
         Last come the statistics of before.
         """
@@ -108,11 +109,11 @@ def make_step(
             found = contribute(rows, step, scale, num_replicas * num_microbatches)
             terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
         # The figures ride along with the gradients: one reduction a step.
-        sums, (loss, num_correct) = setup.sum(terms[:-2], terms[-2:])
-        return sums, loss, num_correct, before
+        sums, (loss, score) = setup.sum(terms[:-2], terms[-2:])
+        return sums, loss, score, before
 
     def contribution(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor, num_parts: int) -> list[tf.Tensor]:
-        """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the number correct."""
+        """Returns what some of a replica's rows contribute: to the gradients, to the loss and to the score."""
         labels, mask = batch[setup.target], batch["mask"]
         rows = ReplicaRows(
             config.seed, step, batch["first_row"], mask, num_replicas, num_valid=batch["num_valid"], num_parts=num_parts
@@ -133,22 +134,22 @@ def make_step(
             if model.losses:
                 mine += tf.add_n([tf.cast(loss, float_type) for loss in model.losses]) / num_parts
             scaled = mine if loss_scale is None else mine * scale
-        score = tf.cast(setup.head.score(labels, logits), float_type)
-        num_correct = tf.reduce_sum(tf.where(mask, score, 0))
+        scores = tf.cast(setup.head.score(labels, logits), float_type)
+        score = tf.reduce_sum(tf.where(mask, scores, 0))
         # A variable that the loss does not reach gets a gradient of zero, and an embedding's sparse one becomes dense.
         values = [variable.value for variable in variables]
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         found = [tf.convert_to_tensor(gradient) for gradient in found]
         if loss_scale is not None:
             found = [gradient / scale for gradient in found]
-        return [*found, mine, num_correct]
+        return [*found, mine, score]
 
     contribute = compiled(contribution) if config.jit_compile else contribution
 
     def step(batch: dict[str, tf.Tensor], healthy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        sums, loss, num_correct, before = strategy.run(gradients, args=(batch,))
+        sums, loss, score, before = strategy.run(gradients, args=(batch,))
         loss = _first(strategy, loss)  # after the sum every replica holds the same
-        return loss, _first(strategy, num_correct), *update(sums, loss, before, healthy)
+        return loss, _first(strategy, score), *update(sums, loss, before, healthy)
 
     return step
 

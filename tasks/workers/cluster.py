@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-from tasks.distribution import Distribute, MultiWorkerMirrored, ParameterServer
+from tasks.distribution import Clustered, Distribute, MultiWorkerMirrored, ParameterServer
 from tasks.errors import ConfigError
 from tasks.workers.child import answer_sigterm, progress, stop_if, stop_requested
 
@@ -25,7 +25,7 @@ def plan_workers(distribute: Distribute, *, gpus: list[str], ports: list[int]) -
     `gpus` are the names by which CUDA_VISIBLE_DEVICES knows the GPUs of this host: each worker gets an equal part.
     Raises ConfigError if they cannot be shared evenly.
     """
-    if not isinstance(distribute, MultiWorkerMirrored | ParameterServer):
+    if not isinstance(distribute, Clustered):
         return [{}]
     tasks = _tasks(distribute)
     assert len(ports) == len(tasks)
@@ -80,7 +80,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, devices: Path = Pa
 
 def find_ports(distribute: Distribute) -> list[int]:
     """Returns a free TCP port of the interface for each process; raises ConfigError if this host has no such one."""
-    if not isinstance(distribute, MultiWorkerMirrored | ParameterServer):
+    if not isinstance(distribute, Clustered):
         return []
     with ExitStack() as held:  # all at once, so that no port is found twice
         ports = []

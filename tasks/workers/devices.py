@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from tasks.distribution import (
     AllReduced,
     Distribute,
-    Hybrid,
     Mirrored,
     ModelParallel,
     MultiWorkerMirrored,
@@ -83,8 +82,8 @@ def device_groups(distribute: ModelParallel) -> list[list[str]]:
 
 def plan_groups(distribute: ModelParallel, *, num_gpus: int) -> list[list[str]]:
     """Returns what `device_groups` returns on a host with so many GPUs; 0: on logical devices of its CPU."""
-    num_groups = distribute.num_groups if isinstance(distribute, Hybrid) else 1
-    count = num_groups * distribute.num_devices
+    count = distribute.total_devices
+    num_groups = count // distribute.num_devices
     if num_gpus and count > num_gpus:
         raise ConfigError(
             f"distribute.num_devices={distribute.num_devices}: {num_groups} group(s) of so many need {count} GPUs, and "
@@ -171,19 +170,23 @@ def num_replicas(requested: int | Literal["auto"], *, num_gpus: int) -> int:
 
 def compute_capabilities(strategy: "tf.distribute.Strategy") -> tuple[tuple[int, int], ...]:
     """Returns those of the strategy's GPUs: none on a CPU, and (0, 0) of a GPU that has none."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")[: strategy.num_replicas_in_sync]
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    return tuple(detail.get("compute_capability", (0, 0)) for detail in details)
+    return tuple(details.get("compute_capability", (0, 0)) for details in _gpu_details(strategy))
 
 
 def gpu_names(strategy: "tf.distribute.Strategy") -> tuple[str, ...]:
-    """Returns the models of this process's GPUs that the strategy uses, such as NVIDIA L4; none on a CPU."""
+    """Returns the models of this process's GPUs that take batches, such as NVIDIA L4; none on a CPU."""
+    return tuple(details.get("device_name", "") for details in _gpu_details(strategy))
+
+
+def _gpu_details(strategy: "tf.distribute.Strategy") -> list[dict[str, Any]]:
+    """Returns what TensorFlow knows of this process's GPUs that take batches: of a group of devices, the first."""
     import tensorflow as tf
 
-    gpus = tf.config.list_physical_devices("GPU")[: strategy.num_replicas_in_sync]
-    return tuple(tf.config.experimental.get_device_details(gpu).get("device_name", "") for gpu in gpus)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:  # the strategy of a parameter server's chief has no devices to name
+        return []
+    numbers = [int(name.rpartition(":")[2]) for name in strategy.extended.worker_devices if "GPU" in name]
+    return [tf.config.experimental.get_device_details(gpus[number]) for number in numbers]
 
 
 def describe_devices() -> dict[str, Any]:

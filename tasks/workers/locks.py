@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tasks.distribution import Distribute, Hybrid, Mirrored, ModelParallel, OneDevice
+from tasks.distribution import Distribute, Mirrored, ModelParallel, OneDevice
 from tasks.errors import RunError
 from tasks.files import lock, write_atomic
 from tasks.workers.cluster import visible_gpus
@@ -30,10 +30,8 @@ def wanted_devices(
             gpus, number = [gpus[index] for index in numbers if index < len(gpus)], len(numbers)
         case OneDevice():
             number = 1
-        case Hybrid():
-            number = distribute.num_groups * distribute.num_devices
         case ModelParallel():
-            number = distribute.num_devices
+            number = distribute.total_devices
         case Mirrored(num_replicas=int(count)):
             number = count
         case _:

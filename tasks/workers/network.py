@@ -13,7 +13,7 @@ import struct
 import time
 from pathlib import Path
 
-from tasks.distribution import Distribute, MultiWorkerMirrored, ParameterServer
+from tasks.distribution import Clustered, Distribute
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET: linux/sched.h
 _SET_FLAGS, _IS_UP = 0x8914, 0x1  # SIOCSIFFLAGS, IFF_UP: linux/sockios.h, linux/if.h
@@ -22,7 +22,7 @@ _JOIN_TIMEOUT_SECONDS = 10.0
 
 def is_private(distribute: Distribute) -> bool:
     """Returns whether the processes of a cluster speak to each other only."""
-    if not isinstance(distribute, MultiWorkerMirrored | ParameterServer):
+    if not isinstance(distribute, Clustered):
         return False
     address = socket.getaddrinfo(distribute.interface, None)[0][4][0]
     return ipaddress.ip_address(address).is_loopback

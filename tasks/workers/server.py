@@ -1,10 +1,10 @@
 """The server: imports TensorFlow once, then forks a child for each request in about 0.1 s.
 
 `tasks.workers.launch` starts it as `python -m tasks.workers.server`. JSON lines come in on stdin and go out on stdout.
-In: a call (`call`, `function`, `arguments`, `environment`, `working_directory`, `import_path`, `log`, `lock`), or a
-signal to the child of a call (`signal`: the call, `number`). Out: `call` and `pid` of a child that begins, `exit` and
-`signal` of one that has ended; between them the child's own `phase` (progress) and `part` (its result or error, cut in
-pieces).
+In: a call (`call`, `function`, `arguments`, `environment`, `working_directory`, `import_path`, `log`, `lock`, and
+`network_of`: the call whose network it shares, if any), or a signal to the child of a call (`signal`: the call,
+`number`). Out: `call` and `pid` of a child that begins, `exit` and `signal` of one that has ended; between them the
+child's own `phase` (progress) and `part` (its result or error, cut in pieces).
 At the end of stdin the flow process is gone: the children get SIGTERM, then SIGKILL, and the server ends.
 """
 

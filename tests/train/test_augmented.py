@@ -28,7 +28,7 @@ def test_the_loss_of_a_mixed_batch_is_that_of_both_labels_by_their_shares(traine
     losses = -share * log_probability[rows, own] - (1 - share) * log_probability[rows, other]
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-12)
     shown_most = np.where(share >= 0.5, own, other)
-    assert found["num_correct"] == (logits.argmax(axis=1) == shown_most).sum()
+    assert found["score"] == (logits.argmax(axis=1) == shown_most).sum()
 
 
 @pytest.mark.prove

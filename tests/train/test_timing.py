@@ -13,7 +13,7 @@ def outcomes(seconds, waits, examples=10):
     steps = len(seconds)
     return StepOutcomes(
         loss=tf.zeros(steps),
-        num_correct=tf.zeros(steps),
+        score=tf.zeros(steps),
         num_valid=tf.fill([steps], tf.constant(examples, tf.int64)),
         healthy=tf.fill([steps], True),
         applied=tf.fill([steps], True),

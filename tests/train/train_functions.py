@@ -94,7 +94,7 @@ def first_step(workspace, run_id, shards):
     run_steps = make_run_steps(setup, run.config.train, clock=in_graph_clock(deterministic=True))
     batches = batches_of(setup.strategy, setup.feed.training(0))
     outcomes = run_steps(batches, tf.constant(1))
-    figures = {"loss": float(outcomes.loss[0]), "num_correct": float(outcomes.num_correct[0])}
+    figures = {"loss": float(outcomes.loss[0]), "score": float(outcomes.score[0])}
     return {**figures, "logits": logits.tolist(), **{name: column.tolist() for name, column in batch.items()}}
 
 
