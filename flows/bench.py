@@ -135,10 +135,10 @@ def parity(
         return
     rows = []
     for row in report.rows:
-        parts = f"step {row.first_step}, {row.first_variable}" if row.first_step else f"not by {row.tolerance:g}"
+        parts = f"step {row.first_step}, {row.first_variable}" if row.first_step else "never"
         last = row.failed or f"{row.difference:.1e} {row.variable}"
         rows.append((row.side, row.precision, str(row.num_replicas), "-" if row.failed else parts, last))
-    display.table(("side", "precision", "replicas", "parts", f"after {steps} steps"), rows)
+    display.table(("side", "precision", "replicas", "first over tolerance", f"largest after {steps} steps"), rows)
     display.text(f"{report.verdict()}\n")
 
 
