@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from tasks.augmentation import Augmentation
 from tasks.combinations import check_combinations
 from tasks.deployment import DeployConfig
-from tasks.distribution import Distribute, Mirrored
+from tasks.distribution import AllReduced, Distribute, Mirrored, ParameterServer
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
@@ -307,7 +307,13 @@ class Config(Section):
 
     def identity(self) -> dict[str, Any]:
         """Returns the config as JSON without its operational fields: what decides the result of a run."""
-        return _without_operational(self.model_dump(mode="json"), "")
+        tree = _without_operational(self.model_dump(mode="json"), "")
+        # On what devices a run computes changes no result, but for these.
+        if isinstance(self.distribute, ParameterServer):
+            tree["distribute"] = {"kind": self.distribute.kind}
+        elif isinstance(self.distribute, AllReduced) and self.distribute.reduce_dtype is not None:
+            tree["distribute"] = {"reduce_dtype": self.distribute.reduce_dtype}
+        return tree
 
 
 def check_images(config: Config) -> None:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tasks.distribution import Distribute, ModelParallel
+from tasks.errors import ConfigError
 from tasks.patterns import found_in
 from tasks.workers.devices import device_groups
 
@@ -56,8 +57,19 @@ def build_placed(distribute: Distribute, build: Callable[[], keras.Model]) -> ke
     for layer in model.layers:
         devices = devices_of(layer.name)
         if devices is not None:
+            _check_weights(layer, devices)
             layer.call = _on(devices, layer.call)
     return model
+
+
+def _check_weights(layer: keras.layers.Layer, devices: _Devices) -> None:
+    for weight in layer.weights:
+        found = tuple(part.device for part in getattr(weight.value, "values", [weight.value]))
+        if found != devices._devices:
+            raise ConfigError(
+                f"distribute.place: {layer.name} has the weight {weight.path}, which was made before it and lies on "
+                f"{found[0]}; place the layers inside by their own names, with a pattern that is no whole path"
+            )
 
 
 def _on(devices: _Devices, call: Callable[..., Any]) -> Callable[..., Any]:

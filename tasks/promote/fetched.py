@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import ConfigError, DataError, TrackingError
 from tasks.export.manifest import EXPORT, ExportManifest, digest_model
+from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
-from tasks.promote.registered import DIGEST_TAG
+from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG
 from tasks.track.client import first_line, is_outage, open_client, without_password
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
             raise TrackingError(f"{reference}: {where} does not answer ({first_line(error)})") from error
         raise DataError(f"{reference}: its files are not where {where} says ({first_line(error)})") from error
     directories = sorted(Path(copied).iterdir())
-    if len(directories) != 1 or digest_model(directories[0]) != digest:
+    if (
+        len(directories) != 1
+        or digest_model(directories[0]) != digest
+        or digest_file(directories[0] / EXPORT) != version.tags.get(MANIFEST_DIGEST_TAG)
+    ):
         raise DataError(
             f"{location}: its files are not those that were registered, by their sha256, and are not loaded; run "
             "`millstream export` and register it anew"

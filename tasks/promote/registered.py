@@ -9,7 +9,7 @@ from tasks.files import Record
 from tasks.track.client import is_outage, open_client, without_password
 
 # Of a model version.
-RUN_TAG, DIGEST_TAG = "millstream.run_id", "millstream.digest"
+RUN_TAG, DIGEST_TAG, MANIFEST_DIGEST_TAG = "millstream.run_id", "millstream.digest", "millstream.manifest_digest"
 
 
 class Registered(Record):

@@ -16,11 +16,12 @@ from mlflow.models import Model
 from tasks.errors import TrackingError
 from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.report import PREDICTIONS, EvalReport
-from tasks.export.manifest import ExportManifest
+from tasks.export.manifest import EXPORT, ExportManifest
+from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.promote.packing import PYFUNC_MODEL, mlflow_dtype, signature
 from tasks.promote.record import RegisteredModel
-from tasks.promote.registered import DIGEST_TAG, RUN_TAG
+from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
 from tasks.workers.child import progress
@@ -87,6 +88,7 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
         registered_model_name=_registered_name(run),
         tags={
             DIGEST_TAG: exported.digest,
+            MANIFEST_DIGEST_TAG: digest_file(exported.directory / EXPORT),
             RUN_TAG: run.id,
             "millstream.data_digest": shards.data_digest,
             f"eval.{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",

@@ -29,6 +29,8 @@ class Position(Record):
     """Steps done; the feed goes on with the batch of this number."""
     skipped: tuple[int, ...] = ()
     """Steps of which nothing is applied: `train.on_nonfinite: rollback` leaves their batches out."""
+    steps_per_epoch: int = 0
+    """Batches of an epoch; with feed.shard_policy=files it depends on the number of workers, and the order with it."""
     statistics_rows: int | None = None
     """Examples that the model normalises over at once, if they are less than a global batch; a training holds to it."""
     precision: str = ""

@@ -1,6 +1,7 @@
 """Work: the floating-point operations of a training step, and how many its devices could do in a second."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def work_of(setup: Setup) -> Work:
     """Returns the work of a training's step."""
     forward, peak = forward_flops(setup.model), None
     each = None if forward is None else forward * (1 + BACKWARD)
-    num_replicas, names = setup.strategy.num_replicas_in_sync, gpu_names(setup.strategy)
+    num_replicas, names = len(setup.devices), gpu_names(setup.strategy)
     peaks = [peak_flops(name, setup.precision) for name in names]
     known = [value for value in peaks if value is not None]
     if names and len(known) == len(peaks):
@@ -71,7 +72,7 @@ def forward_flops(model: keras.Model) -> float | None:
 def peak_flops(name: str, precision: str) -> float | None:
     """Returns the operations in a second of which a GPU of this name is capable; None if that is not known."""
     for known, half, single in PEAKS:
-        if known in name:
+        if re.search(rf"\b{known}\b", name):
             match precision:
                 case "float32":
                     return single * 1e12

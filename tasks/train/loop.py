@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tasks import events
 from tasks.config import TrainConfig
-from tasks.errors import Stopped, TrainingError
+from tasks.errors import ConfigError, Stopped, TrainingError
 from tasks.feed.advice import advise_on_wait
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
@@ -103,9 +103,21 @@ def _begin(run: Run, setup: Setup) -> Position:
     """Returns the position of the newest good checkpoint, which is loaded, or the start."""
     position = checkpoint.restore_newest(run.checkpoints, setup.variables) or Position()
     check_statistics(setup, position, allowed=run.config.train.allow_bn_change)
+    if position.step and position.steps_per_epoch != setup.feed.steps_per_epoch:
+        raise ConfigError(
+            f"feed.shard_policy=files: so many workers make {setup.feed.steps_per_epoch} batches of an epoch, until "
+            f"step {position.step} it were {position.steps_per_epoch}; go on with as many workers as before, or "
+            "begin a new run with --fresh"
+        )
     if position.step:
         progress("note", line=f"goes on from step {position.step} of {setup.total_steps}")
-    return position.model_copy(update={"statistics_rows": setup.statistics_rows, "precision": setup.precision})
+    return position.model_copy(
+        update={
+            "steps_per_epoch": setup.feed.steps_per_epoch,
+            "statistics_rows": setup.statistics_rows,
+            "precision": setup.precision,
+        }
+    )
 
 
 def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps:

@@ -50,15 +50,15 @@ def find_largest(attempt: Callable[[int | None], dict[str, Any]]) -> int | None:
     """Returns how many rows fit at once: all (None), or the most of a half, a quarter, ... of them.
 
     `attempt(rows)` tries so many and returns {"fits", "slice_rows": how many there are}; it may be lost in trying, as
-    a process is that the system kills for its memory. Raises ConfigError if not even one fits.
+    a process is that the system kills for its memory. Raises ConfigError if not even one fits, WorkerLost if the
+    attempt with one is lost too.
     """
     fits, slice_rows = _try(attempt, None)
     if fits:
         return None
-    if slice_rows is None:  # lost before it said so
-        _, slice_rows = _try(attempt, 1)
-    sizes = []
-    rows = slice_rows or 1
+    if slice_rows is None:  # lost before it said so; what is lost with one row is not lost for want of memory
+        slice_rows = int(attempt(1)["slice_rows"])
+    sizes, rows = [], slice_rows
     while rows > 1:
         rows = -(-rows // 2)
         sizes.append(rows)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import keras
 
+AUTO_PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")  # what auto may come to
+
 
 def resolve_precision(requested: str, compute_capabilities: Sequence[tuple[int, int]]) -> str:
     """Returns `requested`, or for auto what GPUs of these compute capabilities are fast in; there are none on a CPU."""

@@ -28,7 +28,7 @@ from tasks.train.loss import Loss, class_weights, own_loss
 from tasks.train.loss_scale import LossScale
 from tasks.train.microbatch import microbatch_of
 from tasks.train.optimizer import build_optimizer
-from tasks.train.precision import resolve_precision, set_precision
+from tasks.train.precision import AUTO_PRECISIONS, resolve_precision, set_precision
 from tasks.train.reduction import Sum, make_sum
 from tasks.train.schedule import learning_rate
 from tasks.train.team import Team
@@ -106,7 +106,7 @@ def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
         coordinator = tf.distribute.coordinator.ClusterCoordinator(placing)
         strategy = tf.distribute.get_strategy()
     team, num_replicas = Team(strategy), strategy.num_replicas_in_sync
-    precision = _precision(run, strategy)
+    precision = _precision(run, strategy, team)
     set_precision_and_seeds(config.train, precision)
     feed = Feed(
         shards.directory,
@@ -229,7 +229,7 @@ def set_precision_and_seeds(config: TrainConfig, precision: str) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
+def _precision(run: Run, strategy: tf.distribute.Strategy, team: Team) -> str:
     requested = run.config.train.precision
     if requested != "auto":
         return requested
@@ -237,7 +237,8 @@ def _precision(run: Run, strategy: tf.distribute.Strategy) -> str:
     if position is not None and position.precision:
         progress("note", line=f"train.precision: goes on in {position.precision}, in which the training was begun")
         return position.precision
-    precision = resolve_precision(requested, capabilities)
+    # Workers whose GPUs differ have to agree, or their sums would not fit together.
+    precision = AUTO_PRECISIONS[team.of_chief(AUTO_PRECISIONS.index(resolve_precision(requested, capabilities)))]
     shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
     where = f"GPUs of compute capability {shown}" if capabilities else "a CPU"
     progress("note", line=f"train.precision: auto is {precision} on {where}")

@@ -110,6 +110,8 @@ def make_step(
             terms = [term + more for term, more in zip(terms, found, strict=True)] if terms else found
         # The figures ride along with the gradients: one reduction a step.
         sums, (loss, score) = setup.sum(terms[:-2], terms[-2:])
+        if loss_scale is not None:  # only now: distribute.reduce_dtype may have sent them in 16 bits too
+            sums = [each / loss_scale.value() for each in sums]
         return sums, loss, score, before
 
     def contribution(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor, num_parts: int) -> list[tf.Tensor]:
@@ -140,8 +142,6 @@ def make_step(
         values = [variable.value for variable in variables]
         found = tape.gradient(scaled, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         found = [tf.convert_to_tensor(gradient) for gradient in found]
-        if loss_scale is not None:
-            found = [gradient / scale for gradient in found]
         return [*found, mine, score]
 
     contribute = compiled(contribution) if config.jit_compile else contribution

@@ -7,6 +7,9 @@ import tensorflow as tf
 
 from tasks.workers.cluster import place_in_cluster
 
+# Types that no collective takes, and others that hold the same values.
+_GATHERED = {tf.bool: tf.int32, tf.uint8: tf.int32, tf.int8: tf.int32, tf.int16: tf.int32, tf.bfloat16: tf.float32}
+
 
 class Team:
     """This worker and the others; alone, whatever it decides is decided.
@@ -46,9 +49,8 @@ class Team:
         parts = self._strategy.experimental_local_results(value)
         if self.num_workers == 1:
             return np.concatenate([part.numpy() for part in parts])
-        if parts[0].dtype == tf.bool:  # which no collective takes
-            return self._gather(value, tf.int32).numpy().astype(bool)
-        return self._gather(value, parts[0].dtype).numpy()
+        dtype = parts[0].dtype
+        return self._gather(value, _GATHERED.get(dtype, dtype)).numpy().astype(dtype.as_numpy_dtype)
 
     def _add(self, number: int) -> int:
         return int(self._sum(tf.constant(number, tf.int64), tf.int64)) // self._num_local

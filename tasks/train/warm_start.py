@@ -16,7 +16,13 @@ from tasks.starting_weights import FileWeights
 
 SHOWN = 6
 _CHECKPOINT_KEY = re.compile(r"\d{4} (\S+) \(.*\) \w+")  # as tasks/train/checkpoint.py writes them
-_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+_DTYPES = {
+    "BOOL": "bool",
+    "BF16": "bfloat16",
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
 
 
 def warm_start(model: keras.Model, start: FileWeights) -> str:

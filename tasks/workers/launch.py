@@ -5,7 +5,6 @@ A server (`tasks.workers.server`) belongs to each process that calls: started on
 
 import atexit
 import contextlib
-import itertools
 import json
 import logging
 import math
@@ -18,22 +17,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
-from tasks import errors
-from tasks.errors import MillstreamError, WorkerError, WorkerLost
-from tasks.workers.child import ORPHAN_GRACE_SECONDS, TOLD_TWICE
+from tasks.errors import WorkerError, WorkerLost
+from tasks.workers.calls import HINTS, SLOW_PHASES, Call, Limits
+from tasks.workers.child import ORPHAN_GRACE_SECONDS
 
 _IMPORT_TIMEOUT_SECONDS = 300.0
-# In them one thing is done of which no part tells its progress; in others there is a report for each call or batch.
-SLOW_PHASES = frozenset({"start", "compile", "checkpoint", "report", "export", "parity", "register"})
-_NOTE = "note"  # a line to show, which says nothing of the phase
 _KILL_TIMEOUT_SECONDS = 5.0  # for the kernel to end a process after SIGKILL
 _POLL_SECONDS = 0.2  # how long an exception that another thread raises here may have to wait
 logger = logging.getLogger("millstream")
-_HINTS = {"SIGKILL": "often the system's out-of-memory killer"}
 
 
 def warm_up() -> None:
@@ -79,10 +73,10 @@ def call(
     log = log.absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     team = [
-        _Call(function, log.with_suffix(f".{n}{log.suffix}" if n else log.suffix), expendable=n in expendable)
+        Call(function, log.with_suffix(f".{n}{log.suffix}" if n else log.suffix), expendable=n in expendable)
         for n in range(len(environments))
     ]
-    limits = _Limits(hang_timeout_seconds, slow_phase_factor, stop_grace_seconds)
+    limits = Limits(hang_timeout_seconds, slow_phase_factor, stop_grace_seconds)
     with _server.turn:
         _server.start()
         try:
@@ -112,84 +106,6 @@ def call(
 def shut_down() -> None:
     """Ends the server and what runs in it; a later call starts another."""
     _server.end()
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """How long a child may be silent, and how long it has to end."""
-
-    hang_timeout_seconds: float
-    slow_phase_factor: float
-    stop_grace_seconds: float
-
-    def silence_seconds(self, phase: str) -> float:
-        return self.hang_timeout_seconds * (self.slow_phase_factor if phase in SLOW_PHASES else 1)
-
-
-@dataclass
-class _Call:
-    """One call, and what its child has reported."""
-
-    function: str
-    log: Path
-    number: int = field(default_factory=itertools.count(1).__next__)
-    begun: bool = False
-    expendable: bool = False
-    """Whether the others go on without it."""
-    phase: str = "start"
-    silent_until: float = 0.0
-    """Moment of the monotonic clock at which it counts as hung."""
-    memory_bytes: int = 0
-    """Resident, as last reported."""
-    ended: dict[str, Any] | None = None
-    """Exit code and signal of the child, once it is gone."""
-    text: str = ""
-    """Result or error in JSON, as far as it has come in."""
-
-    def take(self, report: dict[str, Any]) -> None:
-        self.begun = True
-        if report.get("phase", _NOTE) != _NOTE:
-            self.phase = report["phase"]
-        self.memory_bytes = report.get("memory_bytes", self.memory_bytes)
-        self.text += report.get("part", "")
-        if "exit" in report:
-            self.ended = report
-
-    def is_lost(self) -> bool:
-        """Returns whether the child, which has ended, neither returned nor said why."""
-        assert self.ended is not None
-        return self.ended["signal"] is not None or self.ended["exit"] not in (0, 1)
-
-    def epitaph(self) -> str:
-        """Returns what became of the child, which has ended and returned nothing."""
-        try:
-            self.result()
-        except MillstreamError as error:
-            return str(error)
-        raise AssertionError("it returned")
-
-    def result(self) -> dict[str, Any]:
-        """Returns what the child returned, or raises what became of it."""
-        assert self.ended is not None
-        code, name = self.ended["exit"], self.ended["signal"]
-        kind = WorkerError if name == "SIGTERM" or code == TOLD_TWICE else WorkerLost
-        if name is not None:
-            hints = [_HINTS[name]] if name in _HINTS else []
-            if self.memory_bytes:
-                hints.append(f"with {self.memory_bytes / 1e6:,.0f} MB in memory when last heard of")
-            why = f" ({'; '.join(hints)})" if hints else ""
-            raise kind(f"{self.function} was killed by {name}{why}; see {self.log}")
-        outcome = json.loads(self.text) if self.text and code in (0, 1) else {}
-        if "error" in outcome:
-            error = outcome["error"]
-            if "mendable" in error:
-                raise getattr(errors, error["mendable"])(error["message"])
-            kind = WorkerLost if "peer" in error else WorkerError
-            raise kind(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
-        if code != 0 or not outcome:
-            raise kind(f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}")
-        result: dict[str, Any] = outcome["result"]
-        return result
 
 
 class _ServerGone(Exception):
@@ -237,7 +153,7 @@ class _Server:
             while data:
                 data = data[self._process.stdin.write(data) :]
 
-    def reports(self, team: Sequence[_Call]) -> Iterator[tuple[_Call, dict[str, Any]]]:
+    def reports(self, team: Sequence[Call]) -> Iterator[tuple[Call, dict[str, Any]]]:
         """Yields what has come in about some calls, after a short wait; raises _ServerGone.
 
         The pipe is at its end when no child holds it any more either, so nothing of the calls is left running.
@@ -288,7 +204,7 @@ class _Server:
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         if code < 0:
             name = signal.Signals(-code).name
-            hint = f" ({_HINTS[name]})" if name in _HINTS else ""
+            hint = f" ({HINTS[name]})" if name in HINTS else ""
             return _ServerGone(f"the worker server was killed by {name}{hint}", by_signal=True)
         epitaph = f"the worker server ended with exit code {code}: {lines[-1] if lines else 'no message'}"
         return _ServerGone(epitaph, by_signal=False)
@@ -305,7 +221,7 @@ def _environment() -> dict[str, str]:
 
 
 def _follow(
-    team: Sequence[_Call], on_progress: Callable[[dict[str, Any]], None] | None, limits: _Limits
+    team: Sequence[Call], on_progress: Callable[[dict[str, Any]], None] | None, limits: Limits
 ) -> dict[str, Any]:
     """Returns the chief's result, or raises what became of the first child that was lost, fell silent or failed.
 
@@ -330,20 +246,28 @@ def _follow(
                     this.result()
         for this in team:
             if this.ended is None and time.monotonic() > this.silent_until:
-                if this.expendable:
-                    this.silent_until = math.inf
-                    _server.send({"signal": this.number, "number": signal.SIGKILL})
-                    continue
                 if failed is not None:
                     failed.result()
                 _give_up(this, team, limits)
-    result = chief.result()
+    try:
+        result = chief.result()
+    except WorkerLost:
+        if failed is not None and not failed.lost_a_peer():
+            failed.result()  # for which the chief was waiting in vain
+        raise
     _stop(team, 0)
     return result
 
 
-def _give_up(hung: _Call, team: Sequence[_Call], limits: _Limits) -> NoReturn:
-    """Raises what is to be said of a child that was silent for too long, after all have written their stacks."""
+def _give_up(hung: Call, team: Sequence[Call], limits: Limits) -> None:
+    """Raises what is to be said of a child that was silent for too long, after all have written their stacks.
+
+    One without which the others go on is killed instead.
+    """
+    if hung.expendable:
+        hung.silent_until = math.inf
+        _server.send({"signal": hung.number, "number": signal.SIGKILL})
+        return
     if not hung.begun:
         raise WorkerError(
             f"{hung.function} could not begin: importing TensorFlow took over {_IMPORT_TIMEOUT_SECONDS:g} s; "
@@ -358,31 +282,32 @@ def _give_up(hung: _Call, team: Sequence[_Call], limits: _Limits) -> NoReturn:
     )
 
 
-def _stop(team: Sequence[_Call], grace_seconds: float) -> None:
+def _stop(team: Sequence[Call], grace_seconds: float) -> None:
     """Ends the children of a call and returns when they are gone; a second interrupt cuts the grace short.
 
-    Those who have lost one of them can do nothing any more, and get no grace.
+    The chief is asked to end, and tells the others if they work with it step by step; those that serve it are ended
+    once it is gone. When one was lost that the others cannot do without, there is nothing to wait for.
     """
     if not all(this.begun for this in team):
         _server.end()  # it may still be importing; faster than to wait for that
         return
     try:
-        if not any(this.ended for this in team):
-            _signal(team, signal.SIGTERM, grace_seconds)
+        if not any(this.ended and not this.expendable for this in team):
+            _signal(team, signal.SIGTERM, grace_seconds, to=team[:1])
     finally:
-        _signal(team, signal.SIGKILL, _KILL_TIMEOUT_SECONDS)
+        _signal(team, signal.SIGKILL, _KILL_TIMEOUT_SECONDS, to=team)
         if any(this.ended is None for this in team):
             _server.end()
 
 
-def _signal(team: Sequence[_Call], number: int, timeout_seconds: float) -> None:
-    """Sends a signal to the children that have not ended, and waits until all have or the time is up."""
-    for this in team:
+def _signal(team: Sequence[Call], number: int, timeout_seconds: float, *, to: Sequence[Call]) -> None:
+    """Sends a signal `to` some children if they have not ended, and waits until they have or the time is up."""
+    for this in to:
         if this.ended is None:
             _server.send({"signal": this.number, "number": number})
     deadline = time.monotonic() + timeout_seconds
     with contextlib.suppress(_ServerGone):
-        while any(this.ended is None for this in team) and time.monotonic() < deadline:
+        while any(this.ended is None for this in to) and time.monotonic() < deadline:
             for this, report in _server.reports(team):
                 this.take(report)
 

@@ -30,17 +30,15 @@ def is_private(distribute: Distribute) -> bool:
 
 def leave_network() -> bool:
     """Moves this process, which has one thread, into a network of its own; False: the kernel does not allow it."""
-    libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
-    if libc.unshare(_NEW_NETWORK) != 0:
-        if libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
-            return False
-        # Without a mapping this process would be nobody.
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _IS_UP))
-    return True
+    # Half done it could not go back, so another process tries first: some systems allow a namespace and nothing in it.
+    pid = os.fork()
+    if pid == 0:
+        try:
+            allowed = _leave()
+        except OSError:
+            allowed = False
+        os._exit(0 if allowed else 1)
+    return os.waitpid(pid, 0)[1] == 0 and _leave()
 
 
 def join_network(pid: int) -> bool:
@@ -57,4 +55,18 @@ def join_network(pid: int) -> bool:
         if libc.setns(namespace, kind) != 0:
             return False
         os.close(namespace)
+    return True
+
+
+def _leave() -> bool:
+    libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+    if libc.unshare(_NEW_NETWORK) != 0:
+        if libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
+            return False
+        # Without a mapping this process would be nobody.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _IS_UP))
     return True

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import ConfigError, DataError
 from tasks.evaluate.report import PREDICTIONS
-from tasks.export.manifest import SignatureInput
+from tasks.export.manifest import EXPORT, SignatureInput
 from tasks.files import write_atomic
 from tasks.promote.fetched import fetch_model
 from tasks.promote.predict import predict
@@ -147,6 +147,12 @@ def test_a_model_of_which_a_file_is_another_is_not_loaded(every_kind: Registered
         with pytest.raises(DataError, match=r"models:/every_kind/1: its files are not those that were registered"):
             fetch_model("every_kind", uri, tmp_path / str(len(change)))
     write_atomic(file, whole)
+    manifest = file.with_name(EXPORT)
+    told = manifest.read_bytes()
+    write_atomic(manifest, told.replace(b'"label_map"', b'"label_map" ', 1))
+    with pytest.raises(DataError, match="not those that were registered"):
+        fetch_model("every_kind", uri, tmp_path / "told")
+    write_atomic(manifest, told)
     beside = file.with_name("more.pb")
     beside.write_bytes(b"")
     with pytest.raises(DataError, match="not those that were registered"):

@@ -14,6 +14,7 @@ from mlflow.models import Model
 
 from tasks.errors import ConfigError, TrackingError
 from tasks.evaluate.report import PREDICTIONS
+from tasks.export.manifest import EXPORT
 from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
 from tasks.promote.register import register
@@ -94,6 +95,7 @@ def test_the_version_leads_back_to_run_data_and_figures(
     assert version.run_id == run.state().mlflow_run_id
     assert version.tags == {
         "millstream.digest": registered.digest,
+        "millstream.manifest_digest": digest_file(trained_run.run.model / EXPORT),
         "millstream.run_id": run.id,
         "millstream.data_digest": trained_run.shards.data_digest,
         "eval.test.accuracy": f"{report.figures['accuracy']:.6g}",

@@ -82,6 +82,14 @@ def test_the_largest_is_found_by_bisection_also_past_attempts_that_are_killed():
     assert tried == [None, 1, 8, 32, 16]
 
 
+def test_an_attempt_that_is_lost_for_another_reason_is_no_want_of_memory():
+    def attempt(rows):
+        raise WorkerLost("made no progress for 300 s")
+
+    with pytest.raises(WorkerLost, match=r"^made no progress for 300 s$"):
+        find_largest(attempt)
+
+
 def test_what_never_fits_is_refused():
     with pytest.raises(ConfigError, match=r"^train.microbatch=auto: not even one example at a time fits"):
         find_largest(lambda rows: {"fits": False, "slice_rows": 6})

@@ -4,6 +4,7 @@ import pytest
 
 from tasks.config import build_config
 from tasks.errors import ConfigError
+from tasks.train.checkpoint import newest_position
 from tasks.train.stage import train
 
 SERVED = ("distribute.kind=parameter_server", "train.deterministic=false")
@@ -40,3 +41,16 @@ def test_what_a_parameter_server_cannot_keep_is_refused():
         ConfigError, match=r"^train.deterministic=true: does not go with distribute.kind=parameter_server"
     ):
         build_config({"name": "digits", "distribute": {"kind": "parameter_server"}})
+
+
+@pytest.mark.prove
+def test_a_training_that_is_stopped_keeps_its_work(trainer):
+    run = trainer.run("train.total=69 steps", "train.checkpoint_every=69 steps", "train.steps_per_call=4", *SERVED)
+
+    def stop(report):
+        if report["phase"] == "step" and report["step"] >= 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.call("tasks.train.loop:train", run, on_progress=stop)
+    assert newest_position(run.checkpoints).step >= 12

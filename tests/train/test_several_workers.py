@@ -84,3 +84,9 @@ def test_a_worker_that_is_missing_at_the_start_is_noticed(trainer, workers):
             stop_grace_seconds=0.1,
         )
     assert "open_strategy" in (run.logs / "train.log").read_text()
+
+
+@pytest.mark.prove
+def test_rows_of_any_type_are_gathered_from_all_workers(trainer):
+    found = trainer.call("train_functions:gathered_rows", trainer.run(*TWO))
+    assert found == {name: [name, [0, 0, 1, 1]] for name in ("bool", "uint8", "bfloat16", "float64")}

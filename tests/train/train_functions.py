@@ -17,6 +17,8 @@ from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
 from tasks.train.setup import set_up
 from tasks.train.step import make_run_steps
+from tasks.train.team import Team
+from tasks.workers.devices import open_strategy
 
 BATCH = ("image", "label", "mix_label", "mix_weight")
 
@@ -114,3 +116,17 @@ def devices_of_variables(workspace, run_id, shards):
         v.path: [part.device[-5:] for part in v.value.values] for v in setup.variables if hasattr(v.value, "values")
     }
     return found | {"products": [op.device[-5:] for op in graph.get_operations() if op.type == "MatMul"]}
+
+
+def gathered_rows(workspace, run_id, shards):
+    """Returns what each worker has of rows of its own and the others', of types that no collective takes and others."""
+    import tensorflow as tf
+
+    strategy = open_strategy(find_run(Path(workspace), run_id).config.distribute)
+    team = Team(strategy)
+    found = {}
+    for dtype in (tf.bool, tf.uint8, tf.bfloat16, tf.float64):
+        rows = strategy.run(tf.function(lambda dtype=dtype: tf.cast(tf.fill([2], team.worker), dtype)))
+        gathered = team.rows(rows)
+        found[dtype.name] = [str(gathered.dtype), gathered.astype(float).tolist()]
+    return found

@@ -15,8 +15,8 @@ import pytest
 
 from tasks.errors import ConfigError, DataError, RunError, WorkerError, WorkerLost
 from tasks.files import lock
+from tasks.workers.calls import SLOW_PHASES
 from tasks.workers.child import progress, stop_requested
-from tasks.workers.launch import SLOW_PHASES
 
 HERE = Path(__file__).parent
 Call = Callable[..., dict[str, Any]]
