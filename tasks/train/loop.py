@@ -89,7 +89,7 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
             with contextlib.suppress(Stopped):  # the next process validates
                 position = _close_epoch(run, setup, position, timing)
         _save(run, setup, position)
-        if asked_to_stop and not _is_done(setup, position):
+        if setup.team.any(stop_requested()) and not _is_done(setup, position):  # also while it was written
             raise Stopped(
                 f"stopped by a signal at step {position.step} of {setup.total_steps}; "
                 "the checkpoint is saved, and the same command goes on from it"

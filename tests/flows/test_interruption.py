@@ -147,7 +147,7 @@ def test_resume_goes_on_from_a_finished_run_s_end_in_its_mlflow_run_and_beside_i
     assert (found.data.params["train.total"], found.data.tags["changed.train.total"]) == ("2 epochs", "4 epochs")
     points = client.get_metric_history(found.info.run_id, "loss")
     assert [point.step for point in points] == [23, 46, 69, 92]
-    assert found.data.metrics["eval/loss"] == second["report"]["loss"]
+    assert found.data.metrics["eval/loss"] == second["report"]["figures"]["loss"]
 
     models = [Path(outcome["exported"]["directory"]) for outcome in (first, second)]
     assert [model.name for model in models] == [run.id, f"{run.id}-4-epochs"]
