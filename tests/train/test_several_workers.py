@@ -46,7 +46,8 @@ def test_two_workers_match_one_replica_in_float64(trainer):
         ("SIGKILL", 1, "was killed by SIGKILL"),
         ("exit", 0, "ended with exit code 9"),
         ("cut_link", 1, "made no progress for 8 s in its phase 'step'|another worker cannot be reached"),
-        ("SIGSTOP", 1, "made no progress for 8 s in its phase 'step'"),
+        # Whichever comes first: TensorFlow's heartbeats between the workers, or our watch over each.
+        ("SIGSTOP", 1, "made no progress for 8 s in its phase 'step'|another worker cannot be reached"),
     ],
 )
 def test_a_lost_worker_of_two_restarts_both(trainer, unbroken, fired, caplog, *, fault, worker, said):
