@@ -91,3 +91,43 @@ def test_a_worker_that_is_missing_at_the_start_is_noticed(trainer, workers):
 def test_rows_of_any_type_are_gathered_from_all_workers(trainer):
     found = trainer.call("train_functions:gathered_rows", trainer.run(*TWO))
     assert found == {name: [name, [0, 0, 1, 1]] for name in ("bool", "uint8", "bfloat16", "float64")}
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (
+            "train.total=30 steps",
+            "train.class_weights={'0': 4, '3': 0.25}",
+            "train.label_smoothing=0.1",
+            "train.ema={momentum: 0.9}",
+            "train.clip={by: value, limit: 0.01}",
+            "train.optimizer={name: sgd, learning_rate: 0.05, args: {momentum: 0.9}, schedule: {kind: constant}}",
+        ),
+        ("train.total=3 steps", "feed.global_batch_size=1"),
+    ],
+    ids=["weights, smoothing, averages, penalties, dropout, microbatches", "a batch smaller than the workers"],
+)
+def test_what_else_goes_into_a_step_is_the_same_on_two_workers(trainer, settings):
+    model = ("model.build=models_for_tests:penalised", "model.args={}")
+    one = trainer.weights(*EXACT, *model, *settings, "distribute.num_replicas=1")
+    two = trainer.weights(*EXACT, *model, *settings, *TWO, "train.microbatch=32")
+    assert one.keys() == two.keys()
+    assert max(float(np.abs(one[name] - two[name]).max()) for name in one) <= 1e-9
+
+
+@pytest.mark.prove
+def test_an_overflow_on_one_worker_is_left_out_on_both_as_on_two_replicas(trainer):
+    settings = (
+        "model.build=faulty_models:poisoned",
+        "model.args={id: 5, normalised: true}",
+        "train.precision=mixed_float16",
+        "train.total=2 epochs",
+        "train.optimizer={name: sgd, learning_rate: 0.1, schedule: {kind: constant}}",
+    )
+    runs = [trainer.run(*settings, *devices) for devices in (("distribute.num_replicas=2",), TWO)]
+    replicas, workers = (trainer.train(run) for run in runs)
+    assert replicas["num_overflows"] == workers["num_overflows"] == 2, "the example comes once an epoch"
+    left, right = (load_file(f"{result['last_checkpoint']}/{VARIABLES}") for result in (replicas, workers))
+    assert all(np.array_equal(left[name], right[name]) for name in left)
