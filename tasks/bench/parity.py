@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.bench.on_replicas import call_side, config_on
 from tasks.bench.parity_report import ParityReport, Parting
 from tasks.bench.runner import OURS, examine_host
-from tasks.config import Config, build_config
-from tasks.distribution import Mirrored
+from tasks.config import Config
 from tasks.download.download import download
 from tasks.errors import WorkerError, WorkerLost
 from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import prepare
-from tasks.workers import launch
 
 FIT = "fit"
 TOLERANCES = {"float64": 1e-9}
@@ -76,30 +75,15 @@ def _partings(
             logger.info("bench: %s in %s on %d replica(s), %d steps", side, precision, num_replicas, num_steps)
             parting = Parting(side=side, precision=precision, num_replicas=num_replicas, tolerance=tolerance)
             arguments = {
-                "config": _config_on(config, num_replicas, precision).model_dump(mode="json"),
+                "config": config_on(config, num_replicas, train={"precision": precision}).model_dump(mode="json"),
                 "shards": shards.model_dump(mode="json"),
                 "folder": folder,
                 "num_steps": num_steps,
             }
             try:
-                answer = launch.call(
-                    f"tasks.bench.parity_sides:{side}",
-                    arguments,
-                    log=log,
-                    hang_timeout_seconds=config.distribute.hang_timeout_seconds,
-                    slow_phase_factor=config.distribute.slow_phase_factor,
-                )
+                answer = call_side(f"tasks.bench.parity_sides:{side}", arguments, config, log)
             except (WorkerError, WorkerLost) as error:
                 if side == OURS:
                     raise
                 answer = {"failed": str(error)}
             yield parting.model_copy(update=parted(answer, tolerance))
-
-
-def _config_on(config: Config, num_replicas: int, precision: str) -> Config:
-    """Returns the config on other devices and in another precision."""
-    tree = config.model_dump(mode="json")
-    mirrored = {key: value for key, value in tree["distribute"].items() if key in Mirrored.model_fields}
-    tree["distribute"] = {**mirrored, "kind": "mirrored", "num_replicas": num_replicas}
-    tree["train"]["precision"] = precision
-    return build_config(tree)

@@ -9,15 +9,15 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from tasks.config import Config, build_config
+from tasks.bench.side_setup import set_up_side
+from tasks.config import Config
 from tasks.errors import TrainingError
 from tasks.feed.feed import Feed
 from tasks.models.layers import StatelessDropout, SyncBatchNorm
 from tasks.prepare.manifest import Shards
-from tasks.runs import Run
 from tasks.train.batches import batches_of
 from tasks.train.clock import in_graph_clock
-from tasks.train.setup import Setup, set_up
+from tasks.train.setup import Setup
 from tasks.train.step import make_run_steps
 from tasks.workers.child import progress
 
@@ -31,7 +31,7 @@ def ours(config: dict[str, Any], shards: dict[str, Any], folder: str, num_steps:
 
     Raises TrainingError if a loss or gradient is not finite.
     """
-    setup, resolved = _set_up(config, shards, folder)
+    setup, resolved = set_up_side(config, shards, folder)
     run_steps = make_run_steps(setup, resolved.train, clock=in_graph_clock(deterministic=resolved.train.deterministic))
     batches = batches_of(setup.strategy, setup.feed.training(0))
     compare = _comparison(Path(folder))
@@ -49,7 +49,7 @@ def ours(config: dict[str, Any], shards: dict[str, Any], folder: str, num_steps:
 
 def fit(config: dict[str, Any], shards: dict[str, Any], folder: str, num_steps: int) -> dict[str, Any]:
     """Returns the same of Keras's fit, with Keras's own layers and clipping, or in `failed` what it raised."""
-    setup, resolved = _set_up(config, shards, folder)
+    setup, resolved = set_up_side(config, shards, folder)
     batches = list(_global_batches(setup, resolved, Shards.model_validate(shards), num_steps))
     if "mix_label" in batches[0]:
         return {"failed": "fit has no loss for examples that feed.augment blends"}
@@ -78,12 +78,6 @@ class _Recorder(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self.worst.append(self._compare(_arrays(self.model.weights)))
         progress("step", step=len(self.worst))
-
-
-def _set_up(config: dict[str, Any], shards: dict[str, Any], folder: str) -> tuple[Setup, Config]:
-    progress("start")
-    resolved = build_config(config)
-    return set_up(Run(Path(folder) / "run", resolved), Shards.model_validate(shards)), resolved
 
 
 def _comparison(folder: Path) -> Callable[[dict[str, np.ndarray]], Worst]:

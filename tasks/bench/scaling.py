@@ -7,17 +7,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tasks.bench.on_replicas import call_side, config_on
 from tasks.bench.runner import examine_host
 from tasks.bench.scaling_report import Point, Reduction, ScalingReport
 from tasks.bench.step_case import StepCase, step_cases
-from tasks.config import Config, build_config
-from tasks.distribution import Mirrored
+from tasks.config import Config
 from tasks.download.download import download
 from tasks.errors import ConfigError, WorkerError, WorkerLost
 from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import prepare
 from tasks.workers import launch
 
+SIDES = "tasks.bench.scaling_sides"
 DEFAULT_MODEL = "cnn"  # of the step bench
 ALL_REDUCES = {"CPU": ("one_device", "hierarchical", "ring"), "GPU": ("nccl", "hierarchical", "one_device", "ring")}
 
@@ -49,17 +50,23 @@ def bench_scaling(
             for count in counts:
                 batch_size = config.feed.global_batch_size * (count if mode == "weak" else 1)
                 logger.info("bench: %s scaling, %d replica(s), global batches of %d", mode, count, batch_size)
-                on_devices = _config_on(config, count, batch_size=batch_size)
-                arguments = {**common, "config": on_devices, "num_steps": num_steps, "rounds": rounds}
-                measured = _call("throughput", arguments, config, log)
+                on_devices = config_on(config, count, feed={"global_batch_size": batch_size})
+                arguments = {
+                    **common,
+                    "config": on_devices.model_dump(mode="json"),
+                    "num_steps": num_steps,
+                    "rounds": rounds,
+                }
+                measured = call_side(f"{SIDES}:throughput", arguments, config, log)
                 first = next((point for point in points if point.mode == mode), None)
                 points.append(_point(mode, count, batch_size, measured, first))
         reductions = []
         for all_reduce in ALL_REDUCES["GPU" if gpus else "CPU"] if counts[-1] > 1 else ():
             logger.info("bench: all-reduce %s, %d replicas", all_reduce, counts[-1])
-            arguments = {**common, "config": _config_on(config, counts[-1], all_reduce=all_reduce), "rounds": rounds}
+            on_devices = config_on(config, counts[-1], distribute={"all_reduce": all_reduce})
+            arguments = {**common, "config": on_devices.model_dump(mode="json"), "rounds": rounds}
             try:
-                answer = _call("sum_gradients", arguments, config, log)
+                answer = call_side(f"{SIDES}:sum_gradients", arguments, config, log)
             except (ConfigError, WorkerError, WorkerLost) as error:
                 answer = {"failed": str(error)}
             reductions.append(Reduction(all_reduce=all_reduce, num_replicas=counts[-1], **answer))
@@ -90,27 +97,3 @@ def _point(mode: Any, num_replicas: int, batch_size: int, measured: dict[str, An
 def _default(folder: Path) -> tuple[Config, Shards]:
     case = StepCase.read(step_cases(folder, DEFAULT_MODEL, 1)[0])
     return case.config, case.as_shards()
-
-
-def _config_on(
-    config: Config, num_replicas: int, *, batch_size: int | None = None, all_reduce: str | None = None
-) -> dict[str, Any]:
-    """Returns the config on other devices, as JSON."""
-    tree = config.model_dump(mode="json")
-    mirrored = {key: value for key, value in tree["distribute"].items() if key in Mirrored.model_fields}
-    tree["distribute"] = {**mirrored, "kind": "mirrored", "num_replicas": num_replicas}
-    if all_reduce is not None:
-        tree["distribute"]["all_reduce"] = all_reduce
-    if batch_size is not None:
-        tree["feed"]["global_batch_size"] = batch_size
-    return build_config(tree).model_dump(mode="json")
-
-
-def _call(side: str, arguments: dict[str, Any], config: Config, log: Path) -> dict[str, Any]:
-    return launch.call(
-        f"tasks.bench.scaling_sides:{side}",
-        arguments,
-        log=log,
-        hang_timeout_seconds=config.distribute.hang_timeout_seconds,
-        slow_phase_factor=config.distribute.slow_phase_factor,
-    )

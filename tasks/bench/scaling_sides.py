@@ -1,18 +1,14 @@
 """Scaling sides: what a process measures on its number of replicas: the rate of a training, or of summing gradients."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from tasks.config import Config, build_config
-from tasks.prepare.manifest import Shards
-from tasks.runs import Run
+from tasks.bench.side_setup import set_up_side
 from tasks.train.batches import batches_of
 from tasks.train.clock import in_graph_clock, ready_wait_seconds
 from tasks.train.reduction import make_sum
-from tasks.train.setup import Setup, set_up
 from tasks.train.step import make_run_steps
 from tasks.train.timing import Timing
 from tasks.workers.child import progress
@@ -26,7 +22,7 @@ def throughput(
     config: dict[str, Any], shards: dict[str, Any], folder: str, num_steps: int, rounds: int
 ) -> dict[str, Any]:
     """Returns `examples_per_second`, one for each of `rounds` windows of `num_steps`, and `input_wait_fraction`."""
-    setup, resolved = _set_up(config, shards, folder)
+    setup, resolved = set_up_side(config, shards, folder)
     clock = in_graph_clock(deterministic=resolved.train.deterministic)
     run_steps = make_run_steps(setup, resolved.train, clock=clock)
     batches = batches_of(setup.strategy, setup.feed.training(0))
@@ -46,7 +42,7 @@ def throughput(
 
 def sum_gradients(config: dict[str, Any], shards: dict[str, Any], folder: str, rounds: int) -> dict[str, Any]:
     """Returns the fields of a Reduction: whole numbers in the shapes of the gradients, summed as a step does."""
-    setup, resolved = _set_up(config, shards, folder)
+    setup, resolved = set_up_side(config, shards, folder)
     add, strategy = make_sum(resolved.distribute), setup.strategy
     shapes = [(tuple(variable.shape), variable.dtype) for variable in setup.model.trainable_variables]
     num_replicas = strategy.num_replicas_in_sync
@@ -91,9 +87,3 @@ def sum_gradients(config: dict[str, Any], shards: dict[str, Any], folder: str, r
         seconds.append((time.perf_counter() - begun) / SUMS)
     num_bytes = sum(int(tf.constant(shape).numpy().prod()) * tf.as_dtype(dtype).size for shape, dtype in shapes)
     return {"num_bytes": num_bytes, "seconds": min(seconds), "is_right": is_right}
-
-
-def _set_up(config: dict[str, Any], shards: dict[str, Any], folder: str) -> tuple[Setup, Config]:
-    progress("start")
-    resolved = build_config(config)
-    return set_up(Run(Path(folder) / "run", resolved), Shards.model_validate(shards)), resolved

@@ -60,7 +60,7 @@ def turn(side: str, file: Path) -> Cost:
 
 @lru_cache(maxsize=1)  # built once in a process, which has one strategy and knows one case's folder
 def _turn_of(side: str, folder: Path) -> Turn:
-    case = StepCase.read(next(folder.glob("*.json")))
+    case = _case_of(folder)
     makers = {"fit": _fit, "hand_loop": _hand_loop, "tf_function": _tf_function}
     if side in makers:
         return makers[side](case)
@@ -69,9 +69,13 @@ def _turn_of(side: str, folder: Path) -> Turn:
     return _ours(folder, deterministic=side == OURS)
 
 
+def _case_of(folder: Path) -> StepCase:
+    return StepCase.read(next(folder.glob("*.json")))  # those of a folder differ in the number of steps alone
+
+
 @lru_cache(maxsize=1)
 def _setup_of(folder: Path, *, deterministic: bool = True) -> Setup:
-    case = StepCase.read(next(folder.glob("*.json")))
+    case = _case_of(folder)
     train = case.config.train.model_copy(update={"deterministic": deterministic})
     run = Run(folder / "run", case.config.model_copy(update={"train": train}))
     return set_up(run, case.as_shards())
@@ -93,7 +97,7 @@ def _checkpoint(folder: Path) -> Turn:
 def _ours(folder: Path, *, deterministic: bool) -> Turn:
     """Returns a turn of the trainer's own loop, in calls of as many steps as it takes at a time."""
     setup = _setup_of(folder, deterministic=deterministic)
-    config = StepCase.read(next(folder.glob("*.json"))).config.train
+    config = _case_of(folder).config.train
     run_steps = make_run_steps(setup, config, clock=in_graph_clock(deterministic=deterministic))
     ready = setup.feed.training(0).take(setup.strategy.num_replicas_in_sync).cache().repeat()
     iterator = batches_of(setup.strategy, ready)

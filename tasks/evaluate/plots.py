@@ -90,27 +90,36 @@ def learning_curves(history: Mapping[str, Mapping[int, float]], *, metric: str, 
 
 def roc_curve(labels: NDArray[np.int64], scores: NDArray[np.float64], *, positive: str) -> Figure:
     """Returns the plot of [n] labels, 1 for the positive class, and [n] scores that are the higher the surer."""
-    figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
-    display = RocCurveDisplay.from_predictions(
-        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True
+    return _trade_off(
+        RocCurveDisplay,
+        labels,
+        scores,
+        positive=positive,
+        x="false positives (share of the others)",
+        y=f"true positives (share of {positive})",
     )
-    display.line_.set(**BLUE)
-    _finish(display.ax_, x="false positives (share of the others)", y=f"true positives (share of {positive})")
-    return figure
 
 
 def precision_recall_curve(labels: NDArray[np.int64], scores: NDArray[np.float64], *, positive: str) -> Figure:
     """Returns the plot of what `roc_curve` takes."""
-    figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
-    display = PrecisionRecallDisplay.from_predictions(
-        labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True
-    )
-    display.line_.set(**BLUE)
-    _finish(
-        display.ax_,
+    return _trade_off(
+        PrecisionRecallDisplay,
+        labels,
+        scores,
+        positive=positive,
         x=f"recall (share of {positive} that is found)",
         y=f"precision (share of what is called {positive})",
     )
+
+
+def _trade_off(
+    kind: Any, labels: NDArray[np.int64], scores: NDArray[np.float64], *, positive: str, x: str, y: str
+) -> Figure:
+    """Returns the plot of one of scikit-learn's displays over all thresholds."""
+    figure = Figure(figsize=(5, 5), dpi=DPI, layout="constrained")
+    display = kind.from_predictions(labels, scores, ax=figure.subplots(), name=positive, plot_chance_level=True)
+    display.line_.set(**BLUE)
+    _finish(display.ax_, x=x, y=y)
     return figure
 
 

@@ -2,8 +2,8 @@
 
 import keras
 
-from tasks.errors import ConfigError
 from tasks.models.layers import StatelessDropout
+from tasks.models.one_text import one_text
 
 
 def build(
@@ -21,12 +21,7 @@ def build(
     They are its bytes or the places of its words, below the text's `num_values`. Padding counts for nothing: the logits
     of a text do not depend on n, as long as it fits. Raises ConfigError if there are other inputs.
     """
-    if len(inputs) != 1:
-        raise ConfigError(
-            f"model.build={__name__}:build: takes one text, but the data has the inputs {', '.join(inputs)}; name one "
-            "in data.source, or write a model of your own"
-        )
-    [(name, text)] = inputs.items()
+    name, text = one_text(inputs, __name__)
     within = keras.ops.expand_dims(keras.ops.cast(text != 0, keras.config.floatx()), -1)  # [b, n, 1]
     x = keras.layers.Embedding(num_values[name], width)(text) * within
     for _ in range(depth):

@@ -6,6 +6,7 @@ import keras
 
 from tasks.errors import ConfigError
 from tasks.models.layers import StatelessDropout
+from tasks.models.one_text import one_text
 
 
 def build(
@@ -23,14 +24,9 @@ def build(
     They are its bytes or the places of its words, below the text's `num_values`. Nothing attends to padding. Raises
     ConfigError if there are other inputs, or the width is no multiple of the heads.
     """
-    if len(inputs) != 1:
-        raise ConfigError(
-            f"model.build={__name__}:build: takes one text, but the data has the inputs {', '.join(inputs)}; name one "
-            "in data.source, or write a model of your own"
-        )
+    name, text = one_text(inputs, __name__)
     if width % heads:
         raise ConfigError(f"model.args: width={width} must be a multiple of heads={heads}, among which it is shared")
-    [(name, text)] = inputs.items()
     within = text != 0  # [b, n]
     x = StatelessDropout(dropout)(Positions()(keras.layers.Embedding(num_values[name], width)(text)))
     for _ in range(depth):

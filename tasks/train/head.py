@@ -92,8 +92,16 @@ def _check_metrics(config: Config, manifest: ShardManifest) -> None:
             )
 
 
+@dataclass(frozen=True)
 class _Classes:
     """What the heads of classes have in common."""
+
+    weights: list[float] | None
+    smoothing: float
+
+    @property
+    def answer(self) -> str:
+        return "probabilities"
 
     def as_learned(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         return targets
@@ -103,11 +111,8 @@ class _Classes:
 class _Multiclass(_Classes):
     """Targets [b] int64; a logit for each class."""
 
-    weights: list[float] | None
-    smoothing: float
     num_classes: int
     metric: str = "accuracy"
-    answer: str = "probabilities"
 
     @property
     def loss(self) -> Loss:
@@ -130,11 +135,8 @@ class _Multiclass(_Classes):
 class _Binary(_Classes):
     """Targets [b] int64, 1 for the positive class; one logit."""
 
-    weights: list[float] | None
-    smoothing: float
     threshold: float
     metric: str = "accuracy"
-    answer: str = "probabilities"
 
     @property
     def loss(self) -> Loss:
@@ -173,11 +175,8 @@ class _Binary(_Classes):
 class _MultiLabel(_Classes):
     """Targets [b, num_classes] uint8; a logit for each class."""
 
-    weights: list[float] | None
-    smoothing: float
     threshold: float
     metric: str = "subset_accuracy"
-    answer: str = "probabilities"
 
     @property
     def loss(self) -> Loss:

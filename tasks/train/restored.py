@@ -5,16 +5,13 @@ from pathlib import Path
 import keras
 
 from tasks.distribution import Distribute
-from tasks.feed.preprocess import Preprocess
 from tasks.files import verify
-from tasks.models.build import build_model
-from tasks.models.placement import build_placed
 from tasks.prepare.manifest import ShardManifest
 from tasks.runs import Run
 from tasks.train.checkpoint import load
 from tasks.train.ema import Ema
 from tasks.train.precision import precision_of_weights
-from tasks.train.setup import set_precision_and_seeds
+from tasks.train.setup import build, set_precision_and_seeds
 
 
 def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path, distribute: Distribute) -> keras.Model:
@@ -28,11 +25,7 @@ def restored_model(run: Run, manifest: ShardManifest, checkpoint: Path, distribu
     """
     verify(checkpoint)
     set_precision_and_seeds(run.config.train, precision_of_weights(run.config.train.precision))
-    preprocess = Preprocess(manifest, run.config.feed)
-    model = build_placed(
-        distribute,
-        lambda: build_model(run.config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
-    )
+    model = build(run.config, manifest, distribute)
     ema = Ema(model.variables, run.config.train.ema)
     load(checkpoint, [*model.variables, *ema.variables])
     ema.put_in_place()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from tasks.config import TrainConfig
+from tasks.config import Config, TrainConfig
+from tasks.distribution import Distribute
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
@@ -128,12 +129,8 @@ def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
         )
 
     total_steps = steps(config.train.total)
-    preprocess = Preprocess(manifest, config.feed)
     with placing.scope():
-        model = build_placed(
-            config.distribute,
-            lambda: build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values),
-        )
+        model = build(config, manifest, config.distribute)
         check_invariance(model, config.train.invariance)
         check_xla(model, config.train, num_replicas=num_replicas)
         recompute(model, config.train.recompute)
@@ -176,6 +173,16 @@ def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
         precision=precision,
         loss_scale=loss_scale,
         statistics_rows=feed.rows_at_once if feed.num_microbatches > 1 and takes_batch_statistics(model) else None,
+    )
+
+
+def build(config: Config, manifest: ShardManifest, distribute: Distribute) -> keras.Model:
+    """Returns the model of a config for the data of a manifest, on the devices of `distribute`, whose strategy's scope
+    it is called in.
+    """
+    preprocess = Preprocess(manifest, config.feed)
+    return build_placed(
+        distribute, lambda: build_model(config.model, preprocess.inputs, manifest.num_outputs, preprocess.num_values)
     )
 
 

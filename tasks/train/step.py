@@ -22,7 +22,6 @@ class StepOutcomes(NamedTuple):
     loss: tf.Tensor
     """Mean loss of the global batch, regularisation included."""
     score: tf.Tensor
-    """Sum over the global batch of Head.score, whose mean over examples is the head's metric."""
     """Sum of Head.score over the global batch: how many are right, or of a regression the absolute errors."""
     num_valid: tf.Tensor
     """int64, examples in the global batch."""

@@ -264,7 +264,7 @@ server:/data /data nfs rw 0 0
 @pytest.mark.parametrize(
     ("path", "medium"),
     [
-        ("/work/data", "local"),
+        ("/opt/data", "local"),
         ("/run/user/data", "memory"),
         ("/home/me/data", "network"),
         ("/home/local/data", "local"),
