@@ -61,8 +61,7 @@ def test_a_sum_that_is_wrong_is_never_the_best():
     }
 
 
-def test_the_best_figures_stand_on_a_run_with_the_picture_and_each_point_on_one_below_it(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_the_best_figures_stand_on_a_run_with_the_picture_and_each_point_on_one_below_it(tmp_path):
     write_scaling_plot(REPORT, tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     assert track_scaling(REPORT, None, tmp_path, tmp_path / "scaling.png")

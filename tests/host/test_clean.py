@@ -81,8 +81,7 @@ def registry(tmp_path_factory):
 
 
 @pytest.fixture
-def place(tmp_path, digits, registry, monkeypatch) -> Place:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def place(tmp_path, digits, registry) -> Place:
     workspace = tmp_path / "workspace"
     data = Path("data", digits.shards.data_digest)
     for part in (data, "raw"):

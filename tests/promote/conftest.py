@@ -44,11 +44,9 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType) ->
     shards = write_every_kind(workspace / "shards", {"train": 150, "validation": 10, "test": 11})
     config = build_config(CONFIG)
     with (
-        pytest.MonkeyPatch.context() as patch,
         open_run(workspace, config, data_digest=shards.data_digest, code_digest="c" * 16, fresh=True) as run,
         tracked(run) as tracker,
     ):
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         trained = train(run, shards)
         report = evaluate(run, shards, trained)
         exported = export(run, shards, trained, report)

@@ -94,10 +94,7 @@ def test_what_is_no_example_is_refused_by_name(
         _read(tmp_path / name, content, inputs)
 
 
-def test_a_registered_model_answers_rows_as_the_evaluation_did(
-    every_kind: Registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_a_registered_model_answers_rows_as_the_evaluation_did(every_kind: Registered, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([_row(id) for id in range(160, 171)]))
     found = predict("every_kind", [rows], every_kind.run.workspace)

@@ -50,10 +50,8 @@ print(json.dumps({name: np.shape(value) for name, value in served.items()}))
 def registered(trained_run: Any, report: Any, exported: Any) -> RegisteredModel:
     """The registered model of `trained_run`."""
     run = trained_run.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        with tracked(run) as tracker:
-            return register(run, tracker.mlflow_run_id(), trained_run.shards, report, exported)
+    with tracked(run) as tracker:
+        return register(run, tracker.mlflow_run_id(), trained_run.shards, report, exported)
 
 
 def test_a_model_is_registered_once(registered: RegisteredModel, trained_run: Any, report: Any, exported: Any) -> None:

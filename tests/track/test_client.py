@@ -14,7 +14,6 @@ def test_the_config_comes_before_the_environment_and_that_before_the_workspace(m
     directory = Path("/w/runs/a")
     plain = Run(directory, build_config({"name": "a"}))
     named = Run(directory, build_config({"name": "a", "tracking": {"uri": "http://mine"}}))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert tracking_uri(plain) == "sqlite:////w/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ours")
     assert tracking_uri(plain) == "http://ours"

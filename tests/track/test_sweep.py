@@ -20,9 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def experiment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+def experiment(request: pytest.FixtureRequest) -> str:
     """An override that gives a test an experiment of its own."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return f"tracking.experiment={request.node.name}"
 
 

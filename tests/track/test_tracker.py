@@ -24,9 +24,8 @@ from tests.track.finished_runs import train_result
 
 
 @pytest.fixture
-def run(digits: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Run:
+def run(digits: Any, request: pytest.FixtureRequest) -> Run:
     """A new run in the workspace, and so the MLflow database, that all tests share."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return digits.run(f"tracking.experiment={request.node.name}")
 
 
