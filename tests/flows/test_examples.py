@@ -35,7 +35,7 @@ def _outcome(millstream: Any, config: str, *overrides: str) -> dict[str, Any]:
     ],
 )
 def test_an_example_runs_offline_and_learns(
-    millstream: Any, monkeypatch: pytest.MonkeyPatch, config: str, figure: str, least: float, least_examples: int
+    millstream: Any, config: str, figure: str, least: float, least_examples: int
 ) -> None:
     outcome = _outcome(millstream, config, "train.total=2 epochs")
     assert sum(outcome["shards"]["num_examples"].values()) >= least_examples  # names come and go with babel
@@ -44,8 +44,9 @@ def test_an_example_runs_offline_and_learns(
     assert outcome["exported"]["largest_difference"] <= 1e-5
     assert outcome["registered"]["version"] == 1
     # Not mlflow.set_tracking_uri: that is for the rest of the process, and of the tests after this one.
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", outcome["tracking_uri"])
-    model = mlflow.models.get_model_info(outcome["registered"]["uri"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", outcome["tracking_uri"])
+        model = mlflow.models.get_model_info(outcome["registered"]["uri"])
     outputs = {spec.name: (spec.type.name, list(spec.shape[1:])) for spec in model.signature.outputs}
     wanted = outcome["exported"]["outputs"]
     assert outputs.keys() == wanted.keys()
