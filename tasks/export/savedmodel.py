@@ -59,12 +59,12 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, an
 
     feature_of = {input: name for name, input in preprocess.input_names.items()}
     serving_default = tf.function(
-        lambda **batch: answered({feature_of[input]: value for input, value in batch.items()})
+        lambda **batch: answered({feature_of[input]: value for input, value in batch.items()}), autograph=False
     ).get_concrete_function(
         **{input: tf.TensorSpec([None, *shape], dtype, input) for input, (shape, dtype) in preprocess.stored.items()}
     )
     serialized = tf.function(
-        lambda examples: answered(parse_batch(examples, manifest.features, preprocess.names))
+        lambda examples: answered(parse_batch(examples, manifest.features, preprocess.names)), autograph=False
     ).get_concrete_function(examples=tf.TensorSpec([None], tf.string, "examples"))
 
     # Not keras.export.ExportArchive: it writes every weight twice.

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -92,7 +93,7 @@ def run(request: dict[str, Any], *, reports: int, alive: int, chief: int | None 
             _settle(request, reports, alive, chief)
             _take_lock(request["lock"])
             module, _, name = request["function"].partition(":")
-            function = getattr(importlib.import_module(module), name)
+            function = without_autograph(getattr(importlib.import_module(module), name))
             outcome = json.dumps({"result": function(**request["arguments"])})
             code = 0
         except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
@@ -110,6 +111,18 @@ def run(request: dict[str, Any], *, reports: int, alive: int, chief: int | None 
     finally:
         # Not sys.exit: the stack below is the server's, and TensorFlow's threads make a slow and unsafe exit.
         os._exit(code)
+
+
+def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, with AutoGraph switched off for all that it calls.
+
+    It reads and rewrites the source of every function that TensorFlow traces, which is half of what a training takes to
+    begin. Nothing here is written for it, and Keras's own training does without it too. A tf.function has to say so
+    once more: autograph=False.
+    """
+    import tensorflow as tf  # has been imported by the server
+
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def _settle(request: dict[str, Any], reports: int, alive: int, chief: int | None) -> None:
