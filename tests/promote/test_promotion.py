@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from mlflow import MlflowClient
@@ -35,13 +36,8 @@ def place(every_kind: Registered, tmp_path: Path) -> tuple[Path, MlflowClient]:
     return tmp_path, client
 
 
-def served(workspace: Path) -> Path:
-    directory = serving_directory(workspace, "every_kind")
-    return directory / str(numbers(directory)[-1])
-
-
 def test_the_champion_is_what_is_served_and_the_one_before_it_comes_back_in_one_command(
-    place: tuple[Path, MlflowClient], every_kind: Registered
+    place: tuple[Path, MlflowClient], every_kind: Registered, workers: ModuleType
 ) -> None:
     workspace, client = place
     changes = [
@@ -63,6 +59,19 @@ def test_the_champion_is_what_is_served_and_the_one_before_it_comes_back_in_one_
     for number in numbers(directory):
         verify(directory / str(number))
         assert digest_model(directory / str(number)) == every_kind.model.digest
+    (directory / "5.incomplete").mkdir()
+    found = workers.call(
+        "serving_functions:load_highest",
+        {"directory": str(directory)},
+        log=workspace / "log",
+        import_path=[str(Path(__file__).parent)],
+    )
+    assert found["number"] == 4
+    assert found["signatures"]["serving_default"] == [
+        sorted(every_kind.exported.inputs),
+        sorted(every_kind.exported.outputs),
+    ]
+    assert found["signatures"].keys() == set(every_kind.exported.signatures)
     tags = client.get_model_version("every_kind", "3").tags
     assert tags[SERVING_TAG] == f"4 (promote): {changes[3].at}, {changes[3].by}, the newest"
     assert "by version 1 (rollback)" in client.get_model_version("every_kind", "2").tags[REPLACED_TAG]
