@@ -5,6 +5,7 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -26,6 +27,8 @@ TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at t
 LOCK_TIMEOUT_SECONDS = ORPHAN_GRACE_SECONDS + 2  # whoever holds it longer is no orphan
 # TensorFlow's errors in a worker whose collective lost another worker, or whose own service could not begin.
 PEER_LOST = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError", "UnknownError"})
+# In the messages of TensorFlow's errors when a GPU or its driver failed: a new process may find it well, or gone.
+_DEVICE_FAILED = re.compile("CUDA_ERROR_|_STATUS_EXECUTION_FAILED|_STATUS_INTERNAL_ERROR|unhandled cuda error")
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -190,4 +193,6 @@ def _describe(error: BaseException) -> dict[str, str]:
     message = "".join(traceback.format_exception_only(error)).strip()
     if "TF_CONFIG" in os.environ and type(error).__name__ in PEER_LOST:  # whose messages run to pages
         return {"peer": "lost", "message": f"another worker cannot be reached ({type(error).__name__})"}
+    if _DEVICE_FAILED.search(message):
+        return {"device": "failed", "message": message}
     return {"message": message}

@@ -53,6 +53,11 @@ def kill_follower(_):
             process.kill()
 
 
+def fail_gpu(_):
+    """Raises what TensorFlow raises when a GPU has failed."""
+    raise tf.errors.InternalError(None, None, "Failed to launch a kernel: CUDA_ERROR_ECC_UNCORRECTABLE")
+
+
 def limit_files(_):
     """Lets the kernel refuse any byte beyond the first thousand of a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -69,6 +74,7 @@ FAULTS = {
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),
     "raise": lambda _: 1 / 0,
+    "fail_gpu": fail_gpu,
     "fill_disk": fill_disk,
     "make_read_only": make_read_only,
     "limit_files": limit_files,
