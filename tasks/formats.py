@@ -25,8 +25,8 @@ class ExportConfig(Section):
     """Largest allowed difference between the exported and the trained model: of a probability, or of a predicted number
     in deviations of the training split."""
     num_timed_calls: int = Field(50, ge=1)
-    """Calls of the signature serving_default, for one example and for 64, from which its latency is told; fewer for a
-    model that takes seconds."""
+    """Calls of the signature serving_default, for one example and for 64, from which its latency is told; for a model
+    that takes seconds it is told from as many as fit into 30 s."""
     warmup_requests: int = Field(0, ge=0, le=300)
     """Real examples for each signature that TensorFlow Serving sends to the model before it takes requests (extra
     serve); it reads at most 1000 in all."""

@@ -9,6 +9,7 @@ EXPORT = "export.json"
 SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
 TENSORS = "tensors"
 SERIALIZED = "serialized"
+LATENCY_BATCH_SIZES = (1, 64)
 
 
 class SignatureInput(Record):

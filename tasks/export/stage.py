@@ -6,7 +6,15 @@ from pathlib import Path
 
 from tasks.errors import DataError
 from tasks.evaluate.report import EvalReport
-from tasks.export.manifest import EXPORT, SERIALIZED, SERVING_DEFAULT, TENSORS, ExportManifest, digest_model
+from tasks.export.manifest import (
+    EXPORT,
+    LATENCY_BATCH_SIZES,
+    SERIALIZED,
+    SERVING_DEFAULT,
+    TENSORS,
+    ExportManifest,
+    digest_model,
+)
 from tasks.files import atomic_directory, is_whole
 from tasks.formats import ExportConfig, check_formats
 from tasks.prepare.manifest import Shards
@@ -65,6 +73,9 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         before_restart=lambda: _clear(incomplete),
     )
     parity = call_for_run(run, "export", "tasks.export.parity:compare", common)
+    measured = {latency["batch_size"] for latency in parity["latencies"]}
+    for batch_size in sorted({*LATENCY_BATCH_SIZES} - measured):
+        logger.warning("export: no latency for %d examples at once: the device has no memory for them", batch_size)
     return ExportManifest(
         directory=directory,
         step=int(trained.best_checkpoint.name),
