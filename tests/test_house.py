@@ -31,6 +31,7 @@ ORDER = (
         "errors",
         "events",
         "files",
+        "formats",
         "memory",
         "optimization",
         "overrides",
