@@ -6,6 +6,7 @@ from tasks.files import Record
 
 REPORT = "report.json"
 PREDICTIONS = "predictions.npz"
+WORST_INPUTS = "worst/inputs.json"  # of the worst examples, {id: {input: value}}, but for images
 
 
 class ClassFigures(Record):
@@ -28,6 +29,65 @@ class NumberFigures(Record):
     """None for a single example."""
 
 
+class Interval(Record):
+    """Between which a figure lies in 95 % of the resamples of the split's examples (bootstrap, percentiles)."""
+
+    low: float
+    high: float
+
+
+class SliceFigures(Record):
+    """Figures of the examples that have one value in a column."""
+
+    column: str
+    """As evaluate.slices names it."""
+    value: str
+    """In words; of numbers with a fraction a range between quantiles of the split, such as '[0.5, 1.25)'."""
+    num_examples: int
+    is_small: bool
+    """True below evaluate.min_slice_examples: chance weighs more than the model."""
+    figures: dict[str, float]
+    """As EvalReport.figures, without those that so few examples cannot tell."""
+
+
+class CalibrationBin(Record):
+    """Predictions of about the same confidence, at least one of them."""
+
+    low: float
+    high: float
+    num_examples: int
+    """Of multi_label predictions: one for each class of each example."""
+    mean_confidence: float
+    accuracy: float
+    """Share of them that is right; of binary and multi_label the share of the positive."""
+
+
+class Calibration(Record):
+    """How far a probability can be taken at its word.
+
+    The confidence is the probability of the predicted class; of binary that of the positive class, of multi_label that
+    of each class of each example.
+    """
+
+    ece: float
+    """Expected calibration error: the mean of |accuracy - mean confidence| of the bins, weighted by their examples."""
+    bins: tuple[CalibrationBin, ...]
+    """Of equal width, those that have examples, in rising order."""
+
+
+class WorstExample(Record):
+    """An example whose loss is among the highest."""
+
+    id: int
+    target: str
+    """In words: the class, the classes, or the numbers."""
+    predicted: str
+    """Likewise."""
+    loss: float
+    images: dict[str, str] = {}
+    """{input: its file in the report directory, such as 'worst/17.png'}; all other inputs are in WORST_INPUTS."""
+
+
 class EvalReport(Record):
     """Exact figures of one checkpoint on one split; each example counted once."""
 
@@ -43,6 +103,18 @@ class EvalReport(Record):
     """At evaluate.threshold, where there is one; empty for a regression."""
     numbers: tuple[NumberFigures, ...] = ()
     """Of a regression."""
+    intervals: dict[str, Interval] = {}
+    """Of each of `figures`; empty if evaluate.num_resamples is 0."""
+    slices: tuple[SliceFigures, ...] = ()
+    """By column in the order of evaluate.slices, each by value."""
+    calibration: Calibration | None = None
+    """None for a regression."""
+    worst: tuple[WorstExample, ...] = ()
+    """The highest loss first, equal ones by id."""
+    num_leaked: int | None = None
+    """Examples whose inputs are those of a training example, to the byte; None: the training split was evaluated."""
+    leaked: tuple[int, ...] = ()
+    """Ids of the first of them."""
     directory: Path
     """report/ of the run: report.json, predictions.npz, learning_curves.png, other plots by kind, COMPLETED.
 
