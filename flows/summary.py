@@ -2,6 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from tasks.evaluate.report import PAGE
+from tasks.track.client import artifact_url, ui_command
+from tasks.track.contents import REPORT_ARTIFACTS
+
 if TYPE_CHECKING:
     from flows.training import Outcome
 
@@ -19,4 +23,12 @@ def markdown(outcome: "Outcome") -> str:
     if trained.stopped_early:
         rows["stopped early"] = trained.stopped_early
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`\n\n| | |\n|---|---|\n{table}\n"
+    links = f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`, {_report(outcome)}"
+    return f"{links}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _report(outcome: "Outcome") -> str:
+    """Returns the way to the report: its page on the MLflow server, or its file where there is no server."""
+    if ui_command(outcome.tracking_uri):
+        return f"report `{outcome.report.directory / PAGE}`"
+    return f"[report]({artifact_url(outcome.tracking_url, f'{REPORT_ARTIFACTS}/{PAGE}')})"

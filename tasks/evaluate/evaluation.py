@@ -1,5 +1,6 @@
 """The evaluation: every example of a split through a checkpoint's model, once; runs in a worker process."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from numpy.typing import NDArray
 from tasks import events
 from tasks.errors import TrainingError
 from tasks.evaluate import plots
+from tasks.evaluate.facts import Facts
 from tasks.evaluate.inputs import pack_inputs
-from tasks.evaluate.report import PREDICTIONS, REPORT, EvalReport
+from tasks.evaluate.model_card import model_card
+from tasks.evaluate.page import render_page
+from tasks.evaluate.report import MODEL_CARD, PAGE, PREDICTIONS, REPORT, WORST_INPUTS, EvalReport
 from tasks.evaluate.shown import show
 from tasks.feed.feed import evaluation_feed
 from tasks.feed.parse import parse_batch
@@ -66,6 +70,7 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
         for name, figure in {**shown.plots, "learning_curves": curves}.items():
             figure.savefig(incomplete / f"{name}.png")
         report.write(incomplete / REPORT)
+        _write_for_people(incomplete, Facts.of(run, manifest, report))
     return report.model_dump(mode="json")
 
 
@@ -92,6 +97,19 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Pat
             "train.optimizer.learning_rate or train.clip.limit=1.0"
         )
     return predictions
+
+
+def _write_for_people(directory: Path, facts: Facts) -> None:
+    """Writes the page, with the images that lie in the report's directory, and the model card."""
+    images = {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in directory.rglob("*")
+        if file.suffix in {".png", ".jpg"}
+    }
+    kept = directory / WORST_INPUTS
+    inputs = json.loads(kept.read_bytes()) if kept.exists() else {}
+    (directory / PAGE).write_bytes(render_page(facts, images, inputs).encode())
+    (directory / MODEL_CARD).write_bytes(model_card(facts).encode())
 
 
 def _inputs(run: Run, directory: Path, manifest: ShardManifest) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,8 @@ from pathlib import Path
 from tasks.files import Record
 
 REPORT = "report.json"
+PAGE = "report.html"
+MODEL_CARD = "model_card.md"
 PREDICTIONS = "predictions.npz"
 WORST_INPUTS = "worst/inputs.json"  # of the worst examples, {id: {input: value}}, but for images
 
