@@ -107,7 +107,8 @@ class Facts:
         manifest, source = self.manifest, self.config.data.source
         targets = "numbers" if manifest.target_kind == "regression" else "classes"
         return {
-            "data set": f"{manifest.name}, {source.kind} {getattr(source, 'path', '')}".rstrip(),
+            "data set": manifest.name,
+            "source": f"{source.kind} {getattr(source, 'path', '')}".rstrip(),
             "data digest": manifest.data_digest,
             "source digest": manifest.source_digest,
             "splits": f"{self.config.data.splits.kind}: "
@@ -128,7 +129,7 @@ class Facts:
             "step": f"p50 {trained.step_seconds_p50 * 1e3:.1f} ms, p95 {trained.step_seconds_p95 * 1e3:.1f} ms",
             "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
             "limited by": trained.input_advice or "its own computation; the input was there in time",
-            "devices": some(trained.devices),
+            "devices": some([device.rpartition("device:")[2] for device in trained.devices]),
         }
         if trained.mfu is not None:
             found["utilisation"] = f"{trained.mfu:.1%} of the devices' peak"
