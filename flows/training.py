@@ -9,7 +9,6 @@ from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
-    EvaluateConfig,
     ExportConfig,
     FeedConfig,
     ModelConfig,
@@ -24,6 +23,7 @@ from tasks.distribution import Distribute, Mirrored
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
 from tasks.evaluate.task import evaluate
+from tasks.evaluation import EvaluateConfig
 from tasks.export.manifest import ExportManifest
 from tasks.export.task import export
 from tasks.files import Record
