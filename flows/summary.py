@@ -1,6 +1,10 @@
 """The summary of a finished run, as the Prefect UI shows it."""
 
+import logging
 from typing import TYPE_CHECKING
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from tasks.evaluate.report import PAGE
 from tasks.track.client import artifact_url, ui_command
@@ -8,6 +12,21 @@ from tasks.track.contents import REPORT_ARTIFACTS
 
 if TYPE_CHECKING:
     from flows.training import Outcome
+
+
+MAX_TRIES, TIMEOUT_SECONDS = 3, 10.0  # by its own settings Prefect tries for more than a minute, then raises
+
+logger = logging.getLogger("millstream")
+
+
+def publish(outcome: "Outcome", *, name: str) -> None:
+    """Shows the summary with the flow run in the Prefect UI; without a server there is a warning in its place."""
+    patience = {PREFECT_CLIENT_MAX_RETRIES: MAX_TRIES - 1, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}
+    try:
+        with temporary_settings(patience):
+            create_markdown_artifact(markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+    except Exception as error:  # noqa: BLE001 - whatever becomes of the summary, the run is done
+        logger.warning("prefect: the summary of run %s is not shown: %s", outcome.run_id, error)
 
 
 def markdown(outcome: "Outcome") -> str:

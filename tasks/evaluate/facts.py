@@ -168,10 +168,15 @@ class Facts:
                 f"{report.num_leaked:,} of {report.num_examples:,} {split} examples had, to the byte, the inputs of a "
                 "training example: there the model was asked what it had been shown."
             )
+        elif report.num_leaked is None and split != "train":
+            yield f"Whether {split} examples are training examples too was not checked."
         if self.config.data.splits.kind == "fraction":
             yield "The split was drawn at random: groups or times that training has not seen were not tried."
         if absent := [each.name for each in report.classes if not each.num_examples]:
             yield f"No {split} example is of {some(absent)}: how such examples fare is not known."
+        least = report.settings.min_slice_examples
+        if few := [each.name for each in report.classes if 0 < each.num_examples < least]:
+            yield f"Of these classes there are fewer than {least} {split} examples each: {some(few)}."
         if untold := [figure_name(name) for name in FIGURES[self.manifest.target_kind] if name not in report.figures]:
             yield f"The split has too few kinds of examples to tell {some(untold)}."
         if small := [f"{each.column} {each.value} ({each.num_examples:,})" for each in report.slices if each.is_small]:

@@ -85,7 +85,7 @@ def _worst(example: WorstExample, files: Mapping[str, bytes], inputs: Mapping[st
         "example": example,
         "images": {name: _picture(files[file], max_side=MAX_SIDE) for name, file in example.images.items()},
         "texts": texts,
-        "rows": {name: value for name, value in inputs.items() if name not in texts},
+        "rows": {name: "missing" if value is None else value for name, value in inputs.items() if name not in texts},
     }
 
 
@@ -93,8 +93,8 @@ def _picture(data: bytes, *, max_side: int | None = None) -> Picture:
     with Image.open(io.BytesIO(data)) as image:
         kind, (width, height) = str(image.format).lower(), image.size
         if max_side is not None and max(width, height) > max_side:
-            image.thumbnail((max_side, max_side))
-            smaller = io.BytesIO()
-            image.save(smaller, kind)
-            data, (width, height) = smaller.getvalue(), image.size
+            small, smaller = image.convert("RGB"), io.BytesIO()
+            small.thumbnail((max_side, max_side))
+            small.save(smaller, kind)
+            data, (width, height) = smaller.getvalue(), small.size
     return Picture(f"data:image/{kind};base64,{base64.b64encode(data).decode()}", width, height)

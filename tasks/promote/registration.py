@@ -17,7 +17,7 @@ from tasks.errors import TrackingError
 from tasks.evaluate.facts import Facts
 from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.model_card import model_card
-from tasks.evaluate.report import PREDICTIONS, EvalReport
+from tasks.evaluate.report import INPUTS, EvalReport
 from tasks.export.manifest import EXPORT, ExportManifest
 from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
@@ -118,7 +118,7 @@ def _registered_name(run: Run) -> str:
 
 def _input_example(report: EvalReport, exported: ExportManifest) -> dict[str, Any]:
     """Returns {argument: [n, *shape] array} of the real examples that evaluation kept; text is str, an image bytes."""
-    kept = read_inputs(report.directory / PREDICTIONS)
+    kept = read_inputs(report.directory / INPUTS)
     return {
         name: np.char.decode(kept[input.feature].astype(bytes), "utf-8")
         if mlflow_dtype(input) == np.dtype("str")

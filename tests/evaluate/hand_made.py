@@ -63,9 +63,10 @@ def facts(kind: str, **changes: Any) -> Facts:
         checkpoint=Path("/workspace/runs/some/checkpoints/1200"),
         split="test",
         num_examples=500,
+        settings=config.evaluate,
         figures=value,
         headline=figures[0],
-        intervals={name: Interval(low=0.9 * each, high=1.1 * each) for name, each in value.items()},
+        intervals={name: Interval(low=0.9 * each, high=1.1 * each, num_resamples=1000) for name, each in value.items()},
         classes=()
         if is_regression
         else tuple(
@@ -140,7 +141,9 @@ def files(kind: str) -> dict[str, bytes]:
     rng = np.random.default_rng(0)
     curve = {step: 1 / step for step in range(1, 30)}
     history = dict.fromkeys(("epoch", "loss", "val_loss", FIGURES[kind][0], f"val_{FIGURES[kind][0]}"), curve)
-    found = {"learning_curves": plots.learning_curves(history, metric=FIGURES[kind][0], best_step=3)}
+    calibration = facts(kind).report.calibration
+    found = {} if calibration is None else {"calibration": plots.reliability(calibration)}
+    found["learning_curves"] = plots.learning_curves(history, metric=FIGURES[kind][0], best_step=3)
     labels, scores = rng.integers(0, 2, 50), rng.random(50)
     match kind:
         case "multiclass":

@@ -13,7 +13,8 @@ from mlflow import MlflowClient
 from mlflow.models import Model
 
 from tasks.errors import ConfigError, TrackingError
-from tasks.evaluate.report import PREDICTIONS
+from tasks.evaluate.inputs import read_inputs
+from tasks.evaluate.report import INPUTS
 from tasks.export.manifest import EXPORT
 from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
@@ -124,8 +125,7 @@ def test_signature_example_and_requirements_are_there(
         ("label", np.dtype("str"), (-1,)),
     ]
     example = json.loads((location / "input_example.json").read_text())
-    with np.load(report.directory / PREDICTIONS) as kept:
-        np.testing.assert_array_equal(example["image"], kept["input/image"])
+    np.testing.assert_array_equal(example["image"], read_inputs(report.directory / INPUTS)["image"])
     names = [line.partition("==")[0] for line in (location / "requirements.txt").read_text().splitlines()]
     assert names == ["mlflow", "numpy", "tensorflow"]
 
@@ -133,8 +133,7 @@ def test_signature_example_and_requirements_are_there(
 def test_it_loads_without_us_and_equals_the_saved_model(
     registered: RegisteredModel, trained_run: Any, report: Any, exported: Any, tmp_path: Path
 ) -> None:
-    with np.load(report.directory / PREDICTIONS) as kept:
-        np.save(tmp_path / "images.npy", kept["input/image"])
+    np.save(tmp_path / "images.npy", read_inputs(report.directory / INPUTS)["image"])
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, registered.uri, str(exported.directory), str(tmp_path / "images.npy")],
         env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(trained_run.run)},
