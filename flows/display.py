@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from tasks.bench.report import BenchReport, FeedReport
 from tasks.config import Config
 from tasks.errors import ConfigError
+from tasks.evaluate.report import PAGE
 from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
@@ -135,6 +136,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             **({"input advice": trained.input_advice} if trained.input_advice else {}),
             **({"stopped early": trained.stopped_early} if trained.stopped_early else {}),
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
+            "report": str(report.directory / PAGE),
             "model": str(found.exported.directory),
             "registered": f"{found.registered.name} version {found.registered.version}",
         }

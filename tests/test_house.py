@@ -29,6 +29,7 @@ ORDER = (
         "distribution",
         "duration",
         "errors",
+        "evaluation",
         "events",
         "files",
         "formats",

@@ -8,7 +8,9 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, f1_score, log_loss, precision_score, recall_score
 
 from tasks.errors import DataError, TrainingError
-from tasks.evaluate.report import PREDICTIONS, REPORT, EvalReport
+from tasks.evaluate.inputs import read_inputs
+from tasks.evaluate.predictions import read_predictions
+from tasks.evaluate.report import INPUTS, PREDICTIONS, REPORT, EvalReport
 from tasks.evaluate.stage import find_report
 from tasks.files import verify
 from tasks.train.checkpoint import VARIABLES
@@ -16,22 +18,17 @@ from tasks.train.checkpoint import VARIABLES
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def read_predictions(report):
-    with np.load(report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        return dict(predictions)
-
-
 def test_every_example_is_counted_once_when_the_last_batch_is_short(report, trained_run):
-    predictions = read_predictions(report)
-    ids, test = predictions["ids"], trained_run.shards.manifest().splits["test"]
+    predictions = read_predictions(report.directory / PREDICTIONS)
+    ids, test = predictions.ids, trained_run.shards.manifest().splits["test"]
     assert report.num_examples == len(ids) == len(set(ids)) == 180  # batches of 50, 50, 50 and 30, each on two replicas
-    np.testing.assert_array_equal(predictions["labels"], load_digits().target[ids])
+    np.testing.assert_array_equal(predictions.targets, load_digits().target[ids])
     assert tuple(figures.num_examples for figures in report.classes) == test.class_counts
 
 
 def test_figures_are_scikit_learns(report):
-    predictions = read_predictions(report)
-    labels, probabilities = predictions["labels"], predictions["probabilities"]
+    predictions = read_predictions(report.directory / PREDICTIONS)
+    labels, probabilities = predictions.targets, predictions.predictions
     predicted = probabilities.argmax(axis=1)
     assert probabilities.dtype == np.float64
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-12)
@@ -46,9 +43,9 @@ def test_figures_are_scikit_learns(report):
 
 def test_one_replica_gives_the_figures_of_two(report, trained_run):
     other = trained_run.copy("one-replica", "distribute.kind=one_device", "evaluate.batch_size=180").evaluate()
-    two, one = read_predictions(report), read_predictions(other)
-    np.testing.assert_array_equal(one["ids"], two["ids"])
-    np.testing.assert_allclose(one["probabilities"], two["probabilities"], rtol=0, atol=1e-5)
+    two, one = (read_predictions(each.directory / PREDICTIONS) for each in (report, other))
+    np.testing.assert_array_equal(one.ids, two.ids)
+    np.testing.assert_allclose(one.predictions, two.predictions, rtol=0, atol=1e-5)
     assert other.figures["accuracy"] == report.figures["accuracy"]
     assert other.figures["loss"] == pytest.approx(report.figures["loss"], abs=1e-5)
 
@@ -58,10 +55,10 @@ def test_report_directory_holds_figures_plots_and_inputs(report):
     assert EvalReport.read(report.directory / REPORT) == report
     for plot in ("confusion_matrix.png", "learning_curves.png"):
         assert (report.directory / plot).read_bytes().startswith(PNG)
-    predictions = read_predictions(report)
-    first = load_digits().images[predictions["ids"][:4]]
-    assert predictions["input/image"].dtype == np.uint8
-    np.testing.assert_array_equal(predictions["input/image"], first[..., None])
+    first = load_digits().images[read_predictions(report.directory / PREDICTIONS).ids[:4]]
+    kept = read_inputs(report.directory / INPUTS)
+    assert kept["image"].dtype == np.uint8
+    np.testing.assert_array_equal(kept["image"], first[..., None])
 
 
 def test_second_evaluation_takes_the_report_that_is_there(report, trained_run):

@@ -12,7 +12,8 @@ import tensorflow as tf
 from mlflow.models import Model
 
 from tasks.evaluate.inputs import read_inputs
-from tasks.evaluate.report import PREDICTIONS
+from tasks.evaluate.predictions import read_predictions
+from tasks.evaluate.report import INPUTS, PREDICTIONS
 from tasks.export.manifest import SignatureInput
 from tasks.track.client import open_client, tracking_uri
 from tests.every_kind import make_example
@@ -66,7 +67,7 @@ def test_both_signatures_give_what_was_evaluated(every_kind: Registered) -> None
 
 
 def test_evaluation_keeps_the_first_examples_as_they_are_stored(every_kind: Registered) -> None:
-    kept = read_inputs(every_kind.report.directory / PREDICTIONS)
+    kept = read_inputs(every_kind.report.directory / INPUTS)
     for row in range(4):
         example = make_example(160 + row)
         for name, values in kept.items():
@@ -110,9 +111,8 @@ def test_a_stranger_is_answered_as_the_evaluation_was(every_kind: Registered) ->
     )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
-    with np.load(every_kind.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        [place] = np.flatnonzero(predictions["ids"] == 170)
-        expected = predictions["probabilities"][place]
+    reported = read_predictions(every_kind.report.directory / PREDICTIONS)
+    [expected] = reported.predictions[reported.ids == 170]
     for probabilities in answers["probabilities"]:
         np.testing.assert_allclose(probabilities, [expected], rtol=0, atol=1e-5)
     assert answers["label"][0] == answers["label"][1] == [("no", "yes", "später")[expected.argmax()]]
