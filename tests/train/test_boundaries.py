@@ -48,7 +48,7 @@ class End(NamedTuple):
     history: dict
     points: dict
     report: dict
-    probabilities: bytes
+    predictions: bytes
     exported: dict
     model: dict
 

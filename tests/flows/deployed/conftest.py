@@ -142,11 +142,12 @@ class Stack:
     def deployment(self, name: str) -> dict:
         return self.api("GET", f"/deployments/name/training/{name}")
 
-    def begin(self, name: str, *overrides: str, **parameters: Any) -> str:
-        """Returns the id of a new flow run of a deployment, made as the UI makes one."""
+    def begin(self, name: str, *overrides: str, job: dict[str, Any] | None = None, **parameters: Any) -> str:
+        """Returns the id of a new flow run of a deployment, made as the UI makes one; `job`: its job variables."""
         deployment = self.deployment(name)
         merged = deployment["parameters"] | parameters | {"overrides": list(overrides)}
-        return self.api("POST", f"/deployments/{deployment['id']}/create_flow_run", parameters=merged)["id"]
+        path = f"/deployments/{deployment['id']}/create_flow_run"
+        return self.api("POST", path, parameters=merged, job_variables=job or {})["id"]
 
     def state(self, flow_run_id: str) -> dict:
         return self.api("GET", f"/flow_runs/{flow_run_id}")["state"]

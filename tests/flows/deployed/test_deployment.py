@@ -13,6 +13,12 @@ pytestmark = [pytest.mark.prove, pytest.mark.timeout(400)]
 # Long enough to be interrupted, its steps cut into small calls.
 LONG = ("train.total=60 epochs", "train.optimizer.schedule.kind=constant", "train.checkpoint_every=5 steps")
 
+# Prefect's settings by which a flow run whose process is told to end is scheduled anew.
+RESCHEDULED = {
+    "command": "prefect flow-run execute",
+    "env": {"PREFECT_FLOW_RUN_EXECUTE_SIGTERM_BEHAVIOR": "reschedule"},
+}
+
 
 def checkpoint_steps(run):
     return sorted(int(path.name) for path in run.checkpoints.iterdir() if path.name.isdigit())
@@ -79,7 +85,7 @@ def test_a_deployed_run_without_an_absolute_workspace_is_refused_with_the_reason
     assert f"MILLSTREAM_WORKSPACE={workspace}: must be an absolute path in a deployment" in state["message"]
 
 
-def test_cancelled_then_killed_the_next_runs_go_on_to_the_end(stack):
+def test_cancelled_killed_or_rescheduled_the_next_run_goes_on_to_the_end(stack):
     settings = (*LONG, "train.seed=21")
     first = stack.begin("digits", *settings)
     run = stack.trains(first, epochs=3)
@@ -102,10 +108,17 @@ def test_cancelled_then_killed_the_next_runs_go_on_to_the_end(stack):
     assert psutil.wait_procs(children, timeout=5)[1] == []
     assert stack.ends(second)["type"] == "CRASHED"
 
-    third = stack.begin("digits", *settings, "train.steps_per_call=64")
-    assert stack.ends(third)["type"] == "COMPLETED"
+    third = stack.begin("digits", *settings, "train.steps_per_call=64", job=RESCHEDULED)
+    assert stack.trains(third, epochs=9).id == run.id
+    supervisor = psutil.Process(run.state().pid).parent()
+    supervisor.terminate()  # as a cluster ends the process of a job
+    supervisor.wait(30)
+    assert run.state().status == "killed"
+    assert stack.tracked(run).info.status == "KILLED"
+    rescheduled_at = checkpoint_steps(run)[-1]
+    assert stack.ends(third)["type"] == "COMPLETED", "begun anew by the worker, under the same id"
     assert run.state().prefect_flow_run_ids == (first, second, third)
-    assert json.loads((run.directory / "train.json").read_text())["resumed_from_step"] > cancelled_at
+    assert json.loads((run.directory / "train.json").read_text())["resumed_from_step"] == rescheduled_at > cancelled_at
     found = stack.tracked(run)
     assert found.info.status == "FINISHED"
     points = mlflow.MlflowClient(stack.mlflow_url).get_metric_history(found.info.run_id, "loss")
