@@ -98,7 +98,7 @@ class Facts:
         if self.manifest.target_kind in ("binary", "multi_label"):
             found["target"] += f", a class is there from a probability of {self.config.evaluate.threshold:g}"
         if report.num_leaked is not None:
-            found["leakage"] = f"{count(report.num_leaked, 'example')} with the inputs of a training example"
+            found["leakage"] = f"{report.num_leaked or 'no'} examples that share their inputs with a training example"
         return found
 
     @property
