@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from tasks.evaluate.judged import Judged
 from tasks.evaluate.report import Interval
@@ -71,28 +70,19 @@ def ranks(kind: str, judged: Judged) -> Statistic:
 
 
 def _intervals(statistic: Statistic, num_examples: int, num_resamples: int, seed: int) -> dict[str, Interval]:
-    names: list[str] = []
-
-    def figures(rows: NDArray[np.int64], axis: int = -1) -> Floats:
+    rng, at_once = np.random.default_rng(seed), max(1, MAX_COUNTS // num_examples)
+    resampled: dict[str, list[Floats]] = {}
+    for start in range(0, num_resamples, at_once):
         stop_if(stop_requested())
         progress("report")
-        rows = np.atleast_2d(rows)
+        # Not scipy.stats.bootstrap, which draws the same but warns of figures that a resample cannot tell.
+        rows = rng.integers(num_examples, size=(min(at_once, num_resamples - start), num_examples))
         counts = np.stack([np.bincount(some, minlength=num_examples) for some in rows]).astype(np.float64)
-        found = statistic(counts)
-        names[:] = found
-        return np.stack([*found.values()])
-
-    resampled = stats.bootstrap(
-        (np.arange(num_examples),),
-        figures,
-        n_resamples=num_resamples,
-        batch=max(1, MAX_COUNTS // num_examples),
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).bootstrap_distribution
+        for name, values in statistic(counts).items():
+            resampled.setdefault(name, []).append(values)
     found = {}
-    for name, values in zip(names, resampled, strict=True):
+    for name, parts in resampled.items():
+        values = np.concatenate(parts)
         told = values[~np.isnan(values)]
         if len(told):
             low, high = np.quantile(told, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])

@@ -96,7 +96,7 @@ class Facts:
             found["checkpoint"] += f", the best by {train.best_metric}: {number(trained.best_value)}"
             found["model"] += f", {count(trained.num_parameters, 'parameter')}"
         if self.manifest.target_kind in ("binary", "multi_label"):
-            found["target"] += f", a class is there from a probability of {self.config.evaluate.threshold:g}"
+            found["target"] += f", a class is there from a probability of {report.settings.threshold:g}"
         if report.num_leaked is not None:
             found["leakage"] = f"{report.num_leaked or 'no'} examples that share their inputs with a training example"
         return found

@@ -29,7 +29,12 @@ MAX_NUMBERS = 6  # of a regression, with a row of plots each
 NUM_BINS = 50
 MAX_CLASSES_WRITTEN_OUT = 25  # with more, numbers and names no longer fit
 MAX_POINTS_MARKED = 40
-MAX_CURVES = 8  # of classes, each in a hue of its own
+# Of classes, as many as are shown.
+CURVES: list[dict[str, Any]] = [
+    {"color": color, "linestyle": style, "linewidth": 1.2}
+    for style in ("-", "--")
+    for color in ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+]
 MAX_AVERAGED = 100  # classes whose curves go into the mean: of thousands they take minutes
 DPI = 150
 
@@ -125,8 +130,9 @@ def one_vs_rest(
 ) -> Figure:
     """Returns the curves of several classes, each against the others, of [n] labels and [n, num_classes] probabilities.
 
-    Shown are the worst MAX_CURVES classes and the mean of all (macro), at equal false positives or recall, by linear
-    interpolation; of the most frequent MAX_AVERAGED if there are more. Classes that the split lacks are left out.
+    Shown are the worst classes, as many as there are CURVES, and the mean of all (macro), at equal false positives or
+    recall, by linear interpolation; of the most frequent MAX_AVERAGED if there are more. Classes that the split lacks
+    are left out.
     """
     counts = np.bincount(labels, minlength=len(label_map))
     classes = [each for each in np.argsort(-counts, kind="stable")[:MAX_AVERAGED] if 0 < counts[each] < len(labels)]
@@ -144,12 +150,13 @@ def one_vs_rest(
     name = "AUC" if kind == "roc" else "AP"
     figure = Figure(figsize=(5, 6), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    for score, label, x, y in sorted(found, key=lambda each: each[:2])[:MAX_CURVES]:
-        axes.plot(x, y, linewidth=1, label=f"{label}: {name} {score:.3f}")
+    worst = sorted(found, key=lambda each: each[:2])
+    for style, (score, label, x, y) in zip(CURVES, worst, strict=False):
+        axes.plot(x, y, **style, label=f"{label}: {name} {score:.3f}")
     if found:
         mean = np.mean([np.interp(grid, x, y) for *_, x, y in found], axis=0)
         score = np.mean([each[0] for each in found])
-        axes.plot(grid, mean, linewidth=2.5, color="black", label=f"mean of {len(found)} classes: {name} {score:.3f}")
+        axes.plot(grid, mean, color="black", linewidth=2.5, label=f"mean of {len(found)} classes: {name} {score:.3f}")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     if kind == "roc":
         _finish(axes, x="false positives (share of the others)", y="true positives (share of the class)")

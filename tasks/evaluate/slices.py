@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluate.report import SliceFigures
+from tasks.feed.records import stored_batches
 from tasks.prepare.manifest import ShardManifest
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -42,8 +43,6 @@ def read_slices(
 
     Values that are missing are a slice of their own.
     """
-    from tasks.feed.records import stored_batches
-
     stored = [name for name in columns if name in manifest.features and name != manifest.target]
     marks = {name: manifest.features[name].missing for name in stored}
     names = {*stored, *(mark for mark in marks.values() if mark is not None)}
@@ -91,7 +90,7 @@ def _by_name(values: NDArray[Any]) -> dict[str, Rows]:
 
 def _by_range(numbers: NDArray[Any]) -> dict[str, Rows]:
     """Each range is from its lower bound up to, without it, its upper; the last one is with it."""
-    bounds = np.unique(np.quantile(numbers, np.linspace(0, 1, NUM_RANGES + 1))) if len(numbers) else numbers
+    bounds = np.unique(np.quantile(numbers, np.arange(NUM_RANGES + 1) / NUM_RANGES)) if len(numbers) else numbers
     if len(bounds) < 2:
         return {f"{bound:g}": np.arange(len(numbers)) for bound in bounds}
     names = _written(bounds)

@@ -91,8 +91,9 @@ def _plain(example: Mapping[str, Any], name: str, manifest: ShardManifest) -> An
         return None
     if isinstance(value, bytes):
         return value.decode()
-    if value.size > MAX_NUMBERS:
-        return f"{value.dtype} {list(value.shape)}"
-    numbers: NDArray[Any] = np.asarray(value).astype(object)
-    numbers[~np.isfinite(value)] = None  # JSON has no NaN
-    return numbers.tolist()
+    values = np.asarray(value)
+    if values.size > MAX_NUMBERS:
+        return f"{values.dtype} {list(values.shape)}"
+    plain = values.astype(object)
+    plain[~np.isfinite(values)] = None  # JSON has no NaN
+    return plain.tolist()

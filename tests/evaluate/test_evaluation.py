@@ -1,9 +1,11 @@
 """Evaluation: each example counted once, the figures the field's own, on any number of replicas."""
 
 import logging
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, f1_score, log_loss, precision_score, recall_score
 
@@ -12,7 +14,8 @@ from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import INPUTS, PREDICTIONS, REPORT, EvalReport
 from tasks.evaluate.stage import find_report
-from tasks.files import verify
+from tasks.feed.records import stored_batches
+from tasks.files import atomic_directory, verify
 from tasks.train.checkpoint import VARIABLES
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -42,7 +45,16 @@ def test_figures_are_scikit_learns(report):
 
 
 def test_one_replica_gives_the_figures_of_two(report, trained_run):
-    other = trained_run.copy("one-replica", "distribute.kind=one_device", "evaluate.batch_size=180").evaluate()
+    settings = "distribute.kind=one_device", "evaluate.batch_size=180"
+    with_report_of_two = trained_run.copy("one-replica", *settings)
+    with atomic_directory(with_report_of_two.run.report) as incomplete:
+        best = with_report_of_two.result.best_checkpoint
+        report.model_copy(update={"checkpoint": best}).write(incomplete / REPORT)
+    assert with_report_of_two.evaluate().worst == report.worst, "there already, since a batch changes no figure"
+    other = trained_run.copy("one-replica-less-shown", *settings, "evaluate.num_worst=3")
+    shutil.copytree(with_report_of_two.run.report, other.run.report)
+    other = other.evaluate()
+    assert len(other.worst) == 3, "made anew, since it is to say something else"
     two, one = (read_predictions(each.directory / PREDICTIONS) for each in (report, other))
     np.testing.assert_array_equal(one.ids, two.ids)
     np.testing.assert_allclose(one.predictions, two.predictions, rtol=0, atol=1e-5)
@@ -50,10 +62,56 @@ def test_one_replica_gives_the_figures_of_two(report, trained_run):
     assert other.figures["loss"] == pytest.approx(report.figures["loss"], abs=1e-5)
 
 
+def test_intervals_slices_and_calibration_are_of_the_same_examples(report):
+    assert report.intervals.keys() == report.figures.keys()
+    for name, interval in report.intervals.items():
+        assert interval.low <= report.figures[name] <= interval.high
+        assert interval.num_resamples == 1000
+    assert [(each.column, each.value, each.num_examples) for each in report.slices] == [
+        ("label", figures.name, figures.num_examples) for figures in report.classes
+    ]
+    assert [each.figures["accuracy"] for each in report.slices] == [figures.recall for figures in report.classes]
+    assert {each.is_small for each in report.slices} == {True}
+    assert report.metrics == {
+        **report.figures,
+        "num_examples": 180,
+        "ece": report.calibration.ece,
+        "num_leaked": report.num_leaked,
+    }
+    assert sum(each.num_examples for each in report.calibration.bins) == 180
+    right = sum(each.num_examples * each.accuracy for each in report.calibration.bins)
+    assert right / 180 == pytest.approx(report.figures["accuracy"])
+
+
+def test_the_worst_examples_are_shown_as_they_are(report):
+    predictions, digits = read_predictions(report.directory / PREDICTIONS), load_digits()
+    assert predictions.losses.mean() == pytest.approx(report.figures["loss"], rel=1e-12)
+    order = np.argsort(-predictions.losses)[:12]
+    assert [each.id for each in report.worst] == predictions.ids[order].tolist()
+    for each, row in zip(report.worst, order, strict=True):
+        assert (each.loss, each.target) == (predictions.losses[row], str(digits.target[each.id]))
+        assert each.predicted == str(predictions.predictions[row].argmax())
+        with Image.open(report.directory / each.images["image"]) as image:
+            np.testing.assert_array_equal(np.asarray(image), digits.images[each.id] * 15)
+
+
+def test_no_digit_has_leaked(report, trained_run):
+    images, test = load_digits().images, read_predictions(report.directory / PREDICTIONS).ids
+    train = np.concatenate(
+        [
+            batch["id"]
+            for batch in stored_batches(trained_run.shards.directory, trained_run.shards.manifest(), "train", ["id"])
+        ]
+    )
+    seen = {images[id].tobytes() for id in train}
+    assert len(train) == 1437
+    assert (report.num_leaked, report.leaked) == (sum(images[id].tobytes() in seen for id in test), ())
+
+
 def test_report_directory_holds_figures_plots_and_inputs(report):
     verify(report.directory)
     assert EvalReport.read(report.directory / REPORT) == report
-    for plot in ("confusion_matrix.png", "learning_curves.png"):
+    for plot in ("calibration.png", "confusion_matrix.png", "learning_curves.png", "precision_recall.png", "roc.png"):
         assert (report.directory / plot).read_bytes().startswith(PNG)
     first = load_digits().images[read_predictions(report.directory / PREDICTIONS).ids[:4]]
     kept = read_inputs(report.directory / INPUTS)

@@ -13,10 +13,10 @@ from mlflow.models import Model
 
 from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.predictions import read_predictions
-from tasks.evaluate.report import INPUTS, PREDICTIONS
+from tasks.evaluate.report import INPUTS, PREDICTIONS, WORST_INPUTS
 from tasks.export.manifest import SignatureInput
 from tasks.track.client import open_client, tracking_uri
-from tests.every_kind import make_example
+from tests.every_kind import LABEL_MAP, make_example
 from tests.promote.conftest import Registered
 
 # What a user of the registry does: MLflow and TensorFlow, nothing of ours; in Python, and as the server gets it.
@@ -72,6 +72,30 @@ def test_evaluation_keeps_the_first_examples_as_they_are_stored(every_kind: Regi
         example = make_example(160 + row)
         for name, values in kept.items():
             assert np.array_equal(values[row], example[name]), name
+
+
+def test_evaluation_tells_of_columns_of_every_kind_and_shows_the_worst_inputs(every_kind: Registered) -> None:
+    report, examples = every_kind.report, {id: make_example(id) for id in range(160, 171)}
+    found = {(each.column, each.value): each for each in report.slices}
+    colours = {"blue": 2, "grün": 2, "never seen": 2, "red": 3, "(missing)": 2}
+    assert {value: each.num_examples for (column, value), each in found.items() if column == "colour"} == colours
+    assert [value for (column, value), each in found.items() if column == "colour" and not each.is_small] == ["red"]
+    assert {value: each.num_examples for (column, value), each in found.items() if column == "count"} == {
+        "0": 2,
+        **{str(count): 1 for count in range(1, 10)},
+    }
+    weights = {value: each.num_examples for (column, value), each in found.items() if column == "weight (g)"}
+    assert (weights.pop("(missing)"), sum(weights.values())) == (2, 9)
+
+    assert (report.num_leaked, report.leaked) == (0, ())
+    inputs = json.loads((report.directory / WORST_INPUTS).read_text())
+    assert len(report.worst) == len(inputs) == 11
+    for each in report.worst:
+        example = examples[each.id]
+        assert each.target == LABEL_MAP[example["label"]]
+        assert (report.directory / each.images["photo"]).read_bytes() == example["photo"]
+        assert inputs[str(each.id)]["comment"] == example["comment"].decode()
+        assert inputs[str(each.id)]["weight (g)"] == (None if each.id % 4 == 3 else example["weight (g)"])
 
 
 def test_the_signature_of_the_registered_model_is_what_is_sent(every_kind: Registered) -> None:
