@@ -92,7 +92,7 @@ def test_another_run_writes_no_shard_again_and_says_so(millstream, finished):
     assert "there already, nothing written" in printed.stderr
     assert manifest.stat().st_mtime_ns == before
     assert len(list_runs(millstream.workspace)) == num_runs + 1
-    for words in ("test accuracy", "examples/s", "input wait", "shards", "mlflow ui", "?workflowType=machine_learning"):
+    for words in ("test accuracy", "examples/s", "input wait", "report.html", "mlflow ui", "?workflowType=machine_learning"):
         assert words in printed.stdout + printed.stderr
 
 
