@@ -1,5 +1,6 @@
 """The evaluation: every example of a split through a checkpoint's model, once; runs in a worker process."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from tasks import events
 from tasks.errors import TrainingError
 from tasks.evaluate import plots
 from tasks.evaluate.bootstrap import intervals
+from tasks.evaluate.facts import Facts
 from tasks.evaluate.inputs import pack_inputs
 from tasks.evaluate.judged import Judged
 from tasks.evaluate.leaks import NUM_NAMED, find_leaks
+from tasks.evaluate.model_card import model_card
+from tasks.evaluate.page import render_page
 from tasks.evaluate.predictions import write_predictions
-from tasks.evaluate.report import INPUTS, PREDICTIONS, REPORT, EvalReport
+from tasks.evaluate.report import INPUTS, MODEL_CARD, PAGE, PREDICTIONS, REPORT, WORST_INPUTS, EvalReport
 from tasks.evaluate.shown import show
 from tasks.evaluate.slices import read_slices, slice_figures
 from tasks.evaluate.worst import worst_rows, write_worst
@@ -88,6 +92,7 @@ def evaluate(workspace: str, run_id: str, shards: dict[str, Any], checkpoint: st
             progress("report")
             figure.savefig(incomplete / f"{name}.png")
         report.write(incomplete / REPORT)
+        _write_for_people(incomplete, Facts.of(run, manifest, report))
     return report.model_dump(mode="json")
 
 
@@ -126,6 +131,19 @@ def _predict(run: Run, directory: Path, manifest: ShardManifest, checkpoint: Pat
             "train.optimizer.learning_rate or train.clip.limit=1.0"
         )
     return predictions
+
+
+def _write_for_people(directory: Path, facts: Facts) -> None:
+    """Writes the page, with the images that lie in the report's directory, and the model card."""
+    images = {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in directory.rglob("*")
+        if file.suffix in {".png", ".jpg"}
+    }
+    kept = directory / WORST_INPUTS
+    inputs = json.loads(kept.read_bytes()) if kept.exists() else {}
+    (directory / PAGE).write_bytes(render_page(facts, images, inputs).encode())
+    (directory / MODEL_CARD).write_bytes(model_card(facts).encode())
 
 
 def _inputs(run: Run, directory: Path, manifest: ShardManifest) -> dict[str, NDArray[Any]]:

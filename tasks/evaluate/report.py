@@ -9,6 +9,8 @@ from tasks.evaluation import EvaluateConfig
 from tasks.files import Record
 
 REPORT = "report.json"
+PAGE = "report.html"
+MODEL_CARD = "model_card.md"
 PREDICTIONS = "predictions.parquet"
 INPUTS = "inputs.npz"
 WORST_INPUTS = "worst/inputs.json"  # of the worst examples, {id: {input: value}}, but for images

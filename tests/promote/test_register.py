@@ -99,6 +99,9 @@ def test_the_version_leads_back_to_run_data_and_figures(
         "millstream.data_digest": trained_run.shards.data_digest,
         "eval.test.accuracy": f"{report.figures['accuracy']:.6g}",
     }
+    assert version.description.startswith(f"# digits\n\naccuracy **{report.figures['accuracy']:.4f}**")
+    for line in (f"- data digest: {trained_run.shards.data_digest}", 'mlflow.pyfunc.load_model("models:/digits/1")'):
+        assert line in version.description
     found = client.get_run(version.run_id)
     assert found.info.status == "FINISHED"
     [output] = found.outputs.model_outputs
