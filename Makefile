@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 COMMA := ,
-EXTRAS := dev$(COMMA)examples$(if $(GPU),$(COMMA)gpu)
+EXTRAS := dev$(COMMA)examples$(COMMA)onnx$(COMMA)serve$(if $(GPU),$(COMMA)gpu)
 STAMP := .venv/.setup-$(subst $(COMMA),-,$(EXTRAS))
 BIN := .venv/bin
 
@@ -28,6 +28,7 @@ lint: setup  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/millstream deployments --check
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec conf/docker/compose.yaml
 
 browser:
 	@command -v chromium >/dev/null || { apt-get update -qq && \

@@ -8,7 +8,6 @@ from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
-    ExportConfig,
     FeedConfig,
     ModelConfig,
     PromoteConfig,
@@ -26,6 +25,7 @@ from tasks.evaluation import EvaluateConfig
 from tasks.export.manifest import ExportManifest
 from tasks.export.task import export
 from tasks.files import Record
+from tasks.formats import ExportConfig, check_formats
 from tasks.models.build import code_digest
 from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import data_digest
@@ -61,6 +61,7 @@ def pipeline(
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
     check_images(config)
     check_texts(config)
+    check_formats(config.export)
     refuse_stray_cluster()
     config = settle_warm_start(config, workspace)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
@@ -83,6 +84,7 @@ def pipeline(
                 report = evaluate(run, shards, trained)
                 tracker.log_report(report)
                 exported = export(run, shards, trained, report)
+                tracker.log_export(exported)
             registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
         run.finish()  # once all is tracked: a finished run is never taken up again
     return Outcome(
@@ -123,7 +125,7 @@ def training(
         train: How long and by which rule the model learns.
         distribute: On which devices; changes no result.
         evaluate: On what the best checkpoint is judged.
-        export: What an exported model must prove before it gets its name.
+        export: In which formats the model is exported, and what each must prove.
         promote: How the exported model is registered.
         tracking: Where the MLflow run lives.
         run_id: Id of the run to go on with; default: the newest interrupted one of this config, else a new one.

@@ -15,6 +15,7 @@ from tasks.distribution import AllReduced, Distribute, Mirrored, ParameterServer
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.evaluation import EvaluateConfig
+from tasks.formats import ExportConfig
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.patterns import Pattern
@@ -62,6 +63,10 @@ OPERATIONAL_FIELDS = frozenset(
         "train.profile_steps",
         "distribute",
         "evaluate.batch_size",
+        # What is exported beside the SavedModel, and what is told of it.
+        "export.formats",
+        "export.num_timed_calls",
+        "export.warmup_requests",
         # What is told of the best checkpoint, not which it is; another report is made where they differ.
         "evaluate.num_resamples",
         "evaluate.slices",
@@ -247,16 +252,6 @@ class TrainConfig(Section):
     def has_own_loss(self) -> bool:
         """Whether `loss` is the import path of a function of the user's."""
         return ":" in self.loss
-
-
-class ExportConfig(Section):
-    """What an exported model must prove before it gets its name."""
-
-    num_parity_examples: int = Field(256, gt=0)
-    """Real examples of the evaluated split that are sent through every signature."""
-    tolerance: float = Field(1e-5, gt=0)
-    """Largest allowed difference between the exported and the trained model: of a probability, or of a predicted number
-    in deviations of the training split."""
 
 
 class PromoteConfig(Section):

@@ -101,6 +101,11 @@ class TrainedRun:
         best = run.checkpoints / self.result.best_checkpoint.name
         return TrainedRun(run, self.shards, self.result.model_copy(update={"best_checkpoint": best}))
 
+    def take(self, report: EvalReport) -> EvalReport:
+        """Returns the report of the run that this is a copy of, as its own."""
+        shutil.copytree(report.directory, self.run.report)
+        return report.model_copy(update={"directory": self.run.report, "checkpoint": self.result.best_checkpoint})
+
     def evaluate(self) -> EvalReport:
         """Returns the report of the best checkpoint."""
         return evaluate(self.run, self.shards, self.result)

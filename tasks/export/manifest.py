@@ -3,10 +3,13 @@
 from pathlib import Path
 
 from tasks.files import COMPLETED, Record, digest_file, digest_json
+from tasks.formats import Format
 
 EXPORT = "export.json"
 SERVING_DEFAULT = "serving_default"  # TensorFlow Serving's own name
+TENSORS = "tensors"
 SERIALIZED = "serialized"
+LATENCY_BATCH_SIZES = (1, 64)
 
 
 class SignatureInput(Record):
@@ -29,19 +32,38 @@ class SignatureOutput(Record):
     dtype: str
 
 
+class Latency(Record):
+    """How long a call of `serving_default` takes, in a process that did nothing else, on its first device."""
+
+    batch_size: int
+    num_calls: int
+    """That were timed, after a few that were not."""
+    p50_ms: float
+    p95_ms: float
+
+
 class ExportManifest(Record):
-    """A SavedModel that was reloaded and compared with the trained model."""
+    """A SavedModel, and what lies beside it, that was reloaded and compared with the trained model."""
 
     directory: Path
     """models/<name>/<run id>/ in the workspace; holds saved_model.pb, export.json and COMPLETED."""
+    step: int
+    """Of the checkpoint."""
     digest: str
-    """sha256 over names and contents of the SavedModel's files."""
+    """sha256 over names and contents of the model's files."""
     size_bytes: int
+    """Of all of them."""
+    formats: tuple[Format, ...]
+    """As export.formats."""
     signatures: tuple[str, ...]
+    """Of the SavedModel."""
+    num_warmup_requests: int
+    """Of each signature, in assets.extra/tf_serving_warmup_requests."""
+    latencies: tuple[Latency, ...]
     num_parity_examples: int
     largest_difference: float
-    """Over all signatures, between the exported and the trained model: of a probability, or of a predicted number in
-    deviations of the training split."""
+    """Over all signatures and formats, between the exported and the trained model: of a probability, or of a predicted
+    number in deviations of the training split."""
     label_map: tuple[str, ...]
     """Names of classes, or of the numbers of a regression."""
     inputs: dict[str, SignatureInput]

@@ -1,6 +1,6 @@
 """Parity: the exported model against the trained one, on real examples; runs in a worker process of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,65 @@ from tasks.distribution import OneDevice
 from tasks.errors import ExportError
 from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
+from tasks.export import keras_file, onnx_file
 from tasks.export.answer import Answer, make_answer
-from tasks.export.manifest import SERIALIZED, SERVING_DEFAULT
-from tasks.feed.parse import parse_batch
-from tasks.feed.preprocess import Preprocess
-from tasks.feed.records import first_records
+from tasks.export.examples import first_examples
+from tasks.export.latency import measure
+from tasks.export.manifest import SERVING_DEFAULT, TENSORS
 from tasks.prepare.manifest import Shards
-from tasks.runs import find_run
+from tasks.runs import Run, find_run
 from tasks.workers.child import progress
 from tasks.workers.devices import open_strategy
 
 
 def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str) -> dict[str, Any]:
-    """Returns `num_examples` that were compared and `largest_difference` over all signatures, in `Answer.unit`.
+    """Returns `num_examples` that were compared, `largest_difference` over all signatures and formats, in
+    `Answer.unit`, and the `latencies` of `serving_default`.
 
-    Loads the SavedModel in `directory` as a stranger would and sends it the first `config.export.num_parity_examples`
-    of the evaluated split, one alone and then in batches; what it has to answer is in the report's predictions.
-    Raises ExportError that names signature, example and figures if an answer is of another form, not finite, or
-    further off than `config.export.tolerance`.
+    Loads what is in `directory` as a stranger would and sends it the first `config.export.num_parity_examples` of the
+    evaluated split, one alone and then in batches; what it has to answer is in the report's predictions.
+    Raises ExportError that names signature or format, example and figures if an answer is of another form, not finite,
+    or further off than `config.export.tolerance`.
     """
     progress("parity")
     run, found = find_run(Path(workspace), run_id), Shards.model_validate(shards)
     config, manifest = run.config, found.manifest()
     open_strategy(OneDevice())  # takes GPU memory as needed; its scope is not entered
-    records = first_records(found.directory, manifest, config.evaluate.split, count=config.export.num_parity_examples)
-    preprocess = Preprocess(manifest, config.feed)
-    parsed = parse_batch(records, manifest.features, (*preprocess.names, manifest.id))
-    raw = {preprocess.input_names[name]: parsed[name] for name in preprocess.names}
-    ids = parsed[manifest.id].numpy()
+    examples = first_examples(run, found, count=config.export.num_parity_examples)
+    ids = examples.ids
     due = make_answer(manifest, config.evaluate.threshold)
     trained = _trained(run.report / PREDICTIONS, ids)
 
     model = tf.saved_model.load(directory)
     largest_difference = 0.0
-    for name, batch in ((SERVING_DEFAULT, raw), (SERIALIZED, {"examples": records})):
+    batches = _batches(len(ids), config.evaluate.batch_size)
+    for name, batch in examples.arguments.items():
         signature = model.signatures[name]
-        arguments = signature.structured_input_signature[1]
-        for rows in _batches(len(ids), config.evaluate.batch_size):
-            outputs = signature(**{argument: batch[argument][rows] for argument in arguments})
-            answer = {key: value.numpy() for key, value in outputs.items()}
-            difference = check(name, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
+        for rows in batches:
+            outputs = signature(**{argument: value[rows] for argument, value in batch.items()})
+            answer: Mapping[str, NDArray[Any]] = {key: value.numpy() for key, value in outputs.items()}
+            where = f"signature {name}"
+            difference = check(where, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
             largest_difference = max(largest_difference, difference)
             progress("parity", signature=name, num_examples=rows.stop)
-    return {"num_examples": len(ids), "largest_difference": largest_difference}
+    for name, function in _files(run, Path(directory), due):
+        for rows in batches:
+            answer = function(**{argument: value[rows] for argument, value in examples.arguments[TENSORS].items()})
+            difference = check_main(name, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
+            largest_difference = max(largest_difference, difference)
+            progress("parity", file=name, num_examples=rows.stop)
+    latencies = measure(
+        model.signatures[SERVING_DEFAULT], examples.arguments[SERVING_DEFAULT], num_calls=config.export.num_timed_calls
+    )
+    return {
+        "num_examples": len(ids),
+        "largest_difference": largest_difference,
+        "latencies": [latency.model_dump() for latency in latencies],
+    }
 
 
 def check(
-    signature: str,
+    where: str,
     answer: Mapping[str, NDArray[Any]],
     trained: NDArray[np.float64],
     ids: NDArray[np.int64],
@@ -66,11 +78,39 @@ def check(
     *,
     tolerance: float,
 ) -> float:
-    """Returns the largest difference of a signature's `answer` from the `trained` [b, len(due.names)], in `due.unit`.
+    """Returns the largest difference of an `answer` from the `trained` [b, len(due.names)], in `due.unit`, once all its
+    outputs fit together.
 
-    Raises ExportError as `compare` does.
+    Raises ExportError as `compare` does; `where` is how it begins.
     """
-    found, where, dtype = answer[due.main], f"signature {signature}", due.outputs[due.main].dtype
+    difference = check_main(where, answer, trained, ids, due, tolerance=tolerance)
+    found = answer[due.main]
+    others = due.others(found)
+    wrong = np.zeros(len(found), bool)
+    for name, wanted in others.items():
+        wrong |= (answer[name] != wanted).reshape(len(found), -1).any(axis=1)
+    if wrong.any():
+        first = int(wrong.argmax())
+        given = " and ".join(f"{name} {answer[name][first]}" for name in others)
+        should = " and ".join(str(wanted[first]) for wanted in others.values())
+        raise ExportError(
+            f"{where}, example {ids[first]}: gives {given} where its {due.main} say {should}; the model is not given "
+            "its name"
+        )
+    return difference
+
+
+def check_main(
+    where: str,
+    answer: Mapping[str, NDArray[Any]],
+    trained: NDArray[np.float64],
+    ids: NDArray[np.int64],
+    due: Answer,
+    *,
+    tolerance: float,
+) -> float:
+    """Returns what `check` does, of an answer that has `due.main` alone."""
+    found, dtype = answer[due.main], due.outputs[due.main].dtype
     if found.dtype != dtype or found.shape != trained.shape:
         raise ExportError(
             f"{where}: gives {due.main} {list(found.shape)} {found.dtype} where {list(trained.shape)} {dtype} are due; "
@@ -87,19 +127,19 @@ def check(
             "is not given its name; raise the tolerance only if rounding explains it, otherwise look for a layer that "
             "computes something else outside of training, or evaluate anew"
         )
-    others = due.others(found)
-    wrong = np.zeros(len(found), bool)
-    for name, wanted in others.items():
-        wrong |= (answer[name] != wanted).reshape(len(found), -1).any(axis=1)
-    if wrong.any():
-        first = int(wrong.argmax())
-        given = " and ".join(f"{name} {answer[name][first]}" for name in others)
-        should = " and ".join(str(wanted[first]) for wanted in others.values())
-        raise ExportError(
-            f"{where}, example {ids[first]}: gives {given} where its {due.main} say {should}; the model is not given "
-            "its name"
-        )
     return float(difference[row, column])
+
+
+def _files(
+    run: Run, directory: Path, answer: Answer
+) -> Iterator[tuple[str, Callable[..., Mapping[str, NDArray[Any]]]]]:
+    """Yields the files beside the SavedModel, loaded, each a function from the model's inputs to `answer.main`."""
+    if "keras" in run.config.export.formats:
+        path = directory / keras_file.KERAS_FILE
+        yield path.name, keras_file.load(path, run.config.model, answer)
+    if "onnx" in run.config.export.formats:
+        path = directory / onnx_file.ONNX_FILE
+        yield path.name, onnx_file.load(path, answer)
 
 
 def _trained(path: Path, ids: NDArray[np.int64]) -> NDArray[np.float64]:

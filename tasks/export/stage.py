@@ -6,8 +6,17 @@ from pathlib import Path
 
 from tasks.errors import DataError
 from tasks.evaluate.report import EvalReport
-from tasks.export.manifest import EXPORT, SERIALIZED, SERVING_DEFAULT, ExportManifest, digest_model
+from tasks.export.manifest import (
+    EXPORT,
+    LATENCY_BATCH_SIZES,
+    SERIALIZED,
+    SERVING_DEFAULT,
+    TENSORS,
+    ExportManifest,
+    digest_model,
+)
 from tasks.files import atomic_directory, is_whole
+from tasks.formats import ExportConfig, check_formats
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.train.result import TrainResult
@@ -17,18 +26,21 @@ logger = logging.getLogger("millstream")
 
 
 def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -> ExportManifest:
-    """Returns the run's best checkpoint as a SavedModel in `run.model`, a folder of its own.
+    """Returns the run's best checkpoint as a SavedModel in `run.model`, a folder of its own, and the other formats of
+    `export.formats` beside it.
 
-    It is made unless it is there and whole. Raises ExportError, and leaves no directory, if it does not compute what
-    the report says of the trained model; DataError if the report is of another checkpoint or the checkpoint is damaged.
+    It is made unless it is there, whole and what the config wants. Raises ExportError, and leaves no directory, if one
+    of them does not compute what the report says of the trained model or cannot be written; DataError if the report is
+    of another checkpoint or the checkpoint is damaged; ConfigError if a format needs what is not installed.
     """
+    check_formats(run.config.export)
     if report.checkpoint != trained.best_checkpoint:
         raise DataError(
             f"{report.directory}: is the report of {report.checkpoint}, not of the best checkpoint "
             f"{trained.best_checkpoint}; run `millstream evaluate` first"
         )
     directory = run.model
-    manifest = _existing(directory)
+    manifest = _existing(directory, run.config.export)
     if manifest is None:
         with atomic_directory(directory) as incomplete:
             manifest = _export(run, shards, trained, incomplete, directory)
@@ -42,14 +54,16 @@ def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -
     return manifest
 
 
-def _existing(directory: Path) -> ExportManifest | None:
+def _existing(directory: Path, config: ExportConfig) -> ExportManifest | None:
     if not directory.exists() or not is_whole(directory):
         return None
-    return ExportManifest.read(directory / EXPORT)
+    manifest = ExportManifest.read(directory / EXPORT)
+    wanted = set(config.formats), config.warmup_requests
+    return manifest if (set(manifest.formats), manifest.num_warmup_requests) == wanted else None
 
 
 def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, directory: Path) -> ExportManifest:
-    """Writes the SavedModel to `incomplete`, proves it there, and returns the manifest that it has in `directory`."""
+    """Writes the model to `incomplete`, proves it there, and returns the manifest that it has in `directory`."""
     common = {"shards": shards.model_dump(mode="json"), "directory": str(incomplete)}
     written = call_for_run(
         run,
@@ -59,11 +73,18 @@ def _export(run: Run, shards: Shards, trained: TrainResult, incomplete: Path, di
         before_restart=lambda: _clear(incomplete),
     )
     parity = call_for_run(run, "export", "tasks.export.parity:compare", common)
+    measured = {latency["batch_size"] for latency in parity["latencies"]}
+    for batch_size in sorted({*LATENCY_BATCH_SIZES} - measured):
+        logger.warning("export: no latency for %d examples at once: the device has no memory for them", batch_size)
     return ExportManifest(
         directory=directory,
+        step=int(trained.best_checkpoint.name),
         digest=digest_model(incomplete),
         size_bytes=sum(file.stat().st_size for file in incomplete.rglob("*") if file.is_file()),
-        signatures=(SERVING_DEFAULT, SERIALIZED),
+        formats=run.config.export.formats,
+        signatures=(SERVING_DEFAULT, TENSORS, SERIALIZED),
+        num_warmup_requests=run.config.export.warmup_requests,
+        latencies=parity["latencies"],
         num_parity_examples=parity["num_examples"],
         largest_difference=parity["largest_difference"],
         label_map=shards.manifest().label_map,

@@ -29,8 +29,8 @@ def build_model(
     `inputs` are (shape without the batch, dtype) by name: Preprocess.inputs. A function with an argument `num_values`
     is given Preprocess.num_values in it: how many rows an embedding of a text needs, by input.
     Raises ConfigError if the function cannot be imported or called, or returns no model of outputs [b, num_outputs]
-    (logits, a single one for two classes, or the numbers of a regression), or if a pattern of `config.freeze` is found
-    in no layer or leaves nothing to be trained.
+    (logits, a single one for two classes, or the numbers of a regression), if the model has a Lambda layer, or if a
+    pattern of `config.freeze` is found in no layer or leaves nothing to be trained.
     Call it inside the strategy's scope.
     """
     import keras
@@ -64,6 +64,7 @@ def build_model(
             f"model.build={config.build!r}: its output has the shape {model.output_shape}; "
             f"it must be logits of shape (None, {num_outputs}), one for each class"
         )
+    _refuse_lambdas(model, config.build)
     _freeze(model, config.freeze)
     make_invariant(model)
     return model
@@ -112,6 +113,17 @@ def code_digest(config: ModelConfig, loss: str = "auto") -> str:
     that a run records. Raises ConfigError if the module is not found or one of the files is not valid Python.
     """
     return run_code_digest(config.build, config.folder, loss)
+
+
+def _refuse_lambdas(model: "keras.Model", build: str) -> None:
+    import keras
+
+    found = [layer.name for layer in model._flatten_layers() if isinstance(layer, keras.layers.Lambda)]
+    if found:
+        raise ConfigError(
+            f"model.build={build!r}: {', '.join(found)}: a Lambda layer is saved as Python bytecode, which whoever "
+            "loads the model would run unseen; take keras.ops, or a layer class of your own with call and get_config"
+        )
 
 
 def _freeze(model: "keras.Model", patterns: Sequence[str]) -> None:

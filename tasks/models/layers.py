@@ -10,6 +10,7 @@ from tasks.models.moments import update_moments
 from tasks.models.rows import current_rows
 
 
+@keras.saving.register_keras_serializable(package="millstream")
 class StatelessDropout(keras.layers.Layer):
     """Dropout whose mask is a function of (seed, layer, step, row of the global batch, place in the row).
 
@@ -37,6 +38,7 @@ class StatelessDropout(keras.layers.Layer):
         return {**super().get_config(), "rate": self.rate}
 
 
+@keras.saving.register_keras_serializable(package="millstream")
 class SyncBatchNorm(keras.layers.Layer):
     """Batch normalisation over the last axis, with the statistics of the whole global batch, padding left out.
 

@@ -43,6 +43,13 @@ def make_invariant(model: keras.Model) -> None:
             _patch_activity_regularizer(layer)
 
 
+def take_off_regularizers(model: keras.Model) -> None:
+    """Gives the layers of `model` their own activity regularisers again, for a config that Keras alone can read."""
+    for layer in model._flatten_layers():
+        if isinstance(layer.activity_regularizer, _OverExamples):
+            layer.activity_regularizer = layer.activity_regularizer.regularizer
+
+
 def leave_gradients_as_they_are(optimizer: keras.optimizers.Optimizer) -> None:
     """Switches off the optimizer's own sum over the replicas, for gradients that are summed already."""
     assert hasattr(optimizer, "_all_reduce_sum_gradients"), "a private name of Keras that a test watches"

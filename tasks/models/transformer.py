@@ -43,6 +43,7 @@ def build(
     return keras.Model(inputs, keras.layers.Dense(num_classes, dtype=keras.config.floatx())(mean))
 
 
+@keras.saving.register_keras_serializable(package="millstream")
 class Positions(keras.layers.Layer):
     """Adds to each place of a text what is learned of that place."""
 

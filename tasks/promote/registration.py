@@ -23,7 +23,7 @@ from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.promote.packing import PYFUNC_MODEL, mlflow_dtype, signature
 from tasks.promote.record import RegisteredModel
-from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
+from tasks.promote.registered import DATA_TAG, DIGEST_TAG, FIGURE_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
 from tasks.workers.child import progress
@@ -95,8 +95,8 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
             DIGEST_TAG: exported.digest,
             MANIFEST_DIGEST_TAG: digest_file(exported.directory / EXPORT),
             RUN_TAG: run.id,
-            "millstream.data_digest": shards.data_digest,
-            f"eval.{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",
+            DATA_TAG: shards.data_digest,
+            f"{FIGURE_TAG}{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",
         },
     )
 

@@ -64,7 +64,7 @@ def _of_alias(alias: str, uri: str, workspace: Path) -> FileWeights:
     exported = find_run(workspace, version.tags[RUN_TAG]).model / EXPORT
     if not exported.is_file() or ExportManifest.read(exported).digest != version.tags.get(DIGEST_TAG):
         raise ConfigError(
-            f"model.warm_start: {origin}, is not what its run {version.tags[RUN_TAG]} has now, which was gone on with "
-            "or cleaned; name the run, or a file of the weights"
+            f"model.warm_start: {origin}, is not what its run {version.tags[RUN_TAG]} has now, which was gone on "
+            "with, exported anew or cleaned; name the run, or a file of the weights"
         )
     return found

@@ -107,6 +107,8 @@ def _tags(run: Run, trained: TrainResult | None) -> dict[str, str]:
         tags["millstream.input_advice"] = trained.input_advice or "none"
         if trained.stopped_early:
             tags["millstream.stopped_early"] = trained.stopped_early
+    if state.lost_devices:
+        tags["millstream.lost_devices"] = "; ".join(state.lost_devices)
     if state.prefect_flow_run_ids:
         tags["prefect.flow_run_id"] = state.prefect_flow_run_ids[-1]
     return tags | (provenance.as_tags() if provenance is not None else {})

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from tasks import events
 from tasks.errors import TrackingError
 from tasks.evaluate.report import EvalReport
+from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
 from tasks.track import client as mlflow_client
@@ -86,6 +87,16 @@ class Tracker:
         """Logs the figures as eval/*; the report and its plots are found where they lie."""
         # By the step of what was evaluated: a run that went on longer is evaluated once more.
         self._log("eval", report.metrics, step=int(report.checkpoint.name))
+
+    def log_export(self, exported: ExportManifest) -> None:
+        """Logs size, latency and largest difference of the exported model as export/*."""
+        figures = {"size_bytes": exported.size_bytes, "largest_difference": exported.largest_difference}
+        for latency in exported.latencies:
+            figures |= {
+                f"latency_p50_ms_batch_{latency.batch_size}": latency.p50_ms,
+                f"latency_p95_ms_batch_{latency.batch_size}": latency.p95_ms,
+            }
+        self._log("export", figures, step=exported.step)
 
     def close(self, status: Status, flush_seconds: float) -> None:
         """Ends the MLflow run and the thread; warns if not all could be sent in `flush_seconds`."""

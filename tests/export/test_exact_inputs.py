@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tasks.config import FeedConfig
+from tasks.export import onnx_file
 from tasks.export.answer import OneClass
 from tasks.export.savedmodel import save
 from tasks.feed.feed import evaluation_feed
@@ -50,5 +51,10 @@ def test_raw_inputs_become_the_same_through_the_feed_and_through_the_export(tmp_
     served = loaded.signatures["serving_default"](**raw)["probabilities"].numpy()
     records = tf.constant([serialize(example) for example in examples])
     parsed = loaded.signatures["serialized"](examples=records)["probabilities"].numpy()
+    onnx_file.write(model, OneClass(manifest.label_map), tmp_path / "model.onnx")
+    run = onnx_file.load(tmp_path / "model.onnx", OneClass(manifest.label_map))
+    tensors = {name: batch[name] for name in preprocess.inputs}
+    assert np.array_equal(loaded.signatures["tensors"](**tensors)["probabilities"].numpy(), seen)
+    np.testing.assert_allclose(run(**tensors)["probabilities"], seen, rtol=0, atol=1e-6)
     assert np.array_equal(served, seen)
     assert np.array_equal(parsed, seen)

@@ -31,6 +31,7 @@ signatures = tf.saved_model.load(directory).signatures
 images, records = np.load(images), list(tf.data.TFRecordDataset(json.loads(shards)))
 sent = {
     "serving_default": {"image": tf.constant(images, tf.uint8)},
+    "tensors": {"image": tf.constant(images, tf.uint8)},
     "serialized": {"examples": tf.stack(records)},
 }
 assert set(signatures) == set(sent), signatures
@@ -76,7 +77,11 @@ def test_manifest_says_what_the_directory_holds(exported, trained_run):
     assert exported.directory == directory
     assert exported.digest == digest_json({str(file.relative_to(directory)): digest_file(file) for file in files})
     assert exported.size_bytes == sum(file.stat().st_size for file in files)
-    assert exported.signatures == ("serving_default", "serialized")
+    assert exported.signatures == ("serving_default", "tensors", "serialized")
+    assert (exported.formats, exported.num_warmup_requests) == (("savedmodel",), 0)
+    assert exported.step == int(trained_run.result.best_checkpoint.name)
+    assert [(latency.batch_size, latency.num_calls) for latency in exported.latencies] == [(1, 50), (64, 50)]
+    assert all(0 < latency.p50_ms <= latency.p95_ms for latency in exported.latencies)
     assert exported.num_parity_examples == 180  # all there are
     assert 0 < exported.largest_difference <= 1e-5  # not bit-equal: other batches, float64 softmax in the report
     assert exported.label_map == tuple("0123456789")
@@ -96,9 +101,9 @@ def test_second_export_takes_the_model_that_is_there(exported, report, trained_r
     assert exported.directory.stat() == before
 
 
-def test_damaged_model_is_noticed_and_made_anew(trained_run, caplog):
-    trained = trained_run.copy("damaged-model")
-    report = trained.evaluate()
+def test_damaged_model_is_noticed_and_made_anew(trained_run, report, caplog):
+    trained = trained_run.copy("damaged-model", "export.num_timed_calls=1")
+    report = trained.take(report)
     directory = trained.export(report).directory
     file = directory / "variables" / "variables.data-00000-of-00001"
     data = bytearray(file.read_bytes())
@@ -115,9 +120,9 @@ def test_damaged_model_is_noticed_and_made_anew(trained_run, caplog):
 @pytest.mark.parametrize(
     "change", [lambda bias: bias + np.arange(10, dtype=bias.dtype), lambda bias: bias * np.nan], ids=["altered", "nan"]
 )
-def test_model_that_is_not_the_evaluated_one_is_refused_and_leaves_nothing(trained_run, change, request):
+def test_model_that_is_not_the_evaluated_one_is_refused_and_leaves_nothing(trained_run, report, change, request):
     trained = trained_run.copy(f"refused-{request.node.callspec.id}")
-    report = trained.evaluate()
+    report = trained.take(report)
     trained.change_weights(change)
     expected = r"signature serving_default, example \d+: probability of '\d' is \S+ exported and \S+ trained, .*=1e-05"
     with pytest.raises(ExportError, match=expected):
@@ -159,7 +164,12 @@ class TestCheck:
 
     def check(self, **changes):
         return check(
-            "serialized", self.answer(**changes), self.trained, self.ids, OneClass(("no", "yes")), tolerance=1e-3
+            "signature serialized",
+            self.answer(**changes),
+            self.trained,
+            self.ids,
+            OneClass(("no", "yes")),
+            tolerance=1e-3,
         )
 
     def test_largest_difference_is_returned(self):

@@ -21,7 +21,7 @@ OPTIONAL = {
     },
     "tag": {
         *("git.dirty", "mlflow.source.git.commit", "changed.<param>"),
-        *("prefect.deployment", "prefect.flow_run_url", "millstream.stopped_early"),
+        *("prefect.deployment", "prefect.flow_run_url", "millstream.stopped_early", "millstream.lost_devices"),
     },
 }
 OF_MLFLOW = {"mlflow.source.name", "mlflow.runName", "mlflow.user", "mlflow.note.content"}

@@ -22,6 +22,11 @@ def bare_input(inputs, num_classes):
     x = keras.layers.Flatten()(inputs["image"])
     return keras.Model(inputs["image"], keras.layers.Dense(num_classes)(x))
 
+def bytecode(inputs, num_classes):
+    inner = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Lambda(lambda x: x / 16, name="scale")])
+    x = keras.layers.Flatten()(inner(inputs["image"]))
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+
 def no_model(inputs, num_classes):
     return None
 """
@@ -72,6 +77,7 @@ def test_a_module_that_is_not_there_is_named(folder):
         ("build", {"wdith": 3}, "got an unexpected keyword argument 'wdith'"),
         ("wrong_shape", {}, r"must be logits of shape \(None, 10\)"),
         ("bare_input", {}, r"end it with keras.Model\(inputs, ...\), inputs being the dict of image"),
+        ("bytecode", {}, "scale: a Lambda layer is saved as Python bytecode, .* take keras.ops"),
         ("no_model", {}, "returned NoneType, not a keras.Model"),
     ],
 )

@@ -1,5 +1,6 @@
 """Fixtures for tests of the registry."""
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
@@ -28,6 +29,14 @@ CONFIG = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_pickle() -> Iterator[None]:
+    """Models are registered, loaded and served where MLflow may read no pickle, as whoever hardens it wants."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+        yield
+
+
 class Registered(NamedTuple):
     """A run that went all the way."""
 
@@ -39,7 +48,7 @@ class Registered(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def every_kind(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType) -> Registered:
+def every_kind(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType, no_pickle: None) -> Registered:
     """A run of hand-written shards, trained on two replicas, evaluated, exported and registered."""
     workspace = tmp_path_factory.mktemp("every-kind")
     shards = write_every_kind(workspace / "shards", {"train": 150, "validation": 10, "test": 11})

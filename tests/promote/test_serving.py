@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_and_a_name_that_is_none_are_errors_of_usage(
 def _start(
     every_kind: Registered, *arguments: str, stderr: IO[str] | int = subprocess.PIPE, **environment: str
 ) -> subprocess.Popen[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    inherited = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     return subprocess.Popen(
         [MILLSTREAM, *arguments],
         env={**inherited, "MILLSTREAM_WORKSPACE": str(every_kind.run.workspace), **environment},

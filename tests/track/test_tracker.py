@@ -15,6 +15,7 @@ from tasks import events
 from tasks.config import build_config
 from tasks.errors import TrackingError
 from tasks.evaluate.report import ClassFigures, EvalReport
+from tasks.export.manifest import ExportManifest, Latency
 from tasks.files import atomic_directory
 from tasks.models.build import code_digest
 from tasks.runs import Run
@@ -142,6 +143,7 @@ def test_what_the_stages_hand_on_is_on_the_run(run: Run, digits: Any) -> None:
         tracker.log_shards(digits.shards)
         tracker.log_training(train_result(run))
         tracker.log_report(_report(run))
+        tracker.log_export(_exported(run))
     found = _found(run)
     assert found.data.metrics == {
         "data/num_shards": digits.shards.num_shards,
@@ -152,6 +154,10 @@ def test_what_the_stages_hand_on_is_on_the_run(run: Run, digits: Any) -> None:
         "eval/accuracy": 0.75,
         "eval/loss": 0.5,
         "eval/num_examples": 4,
+        "export/size_bytes": 1000,
+        "export/largest_difference": 1e-7,
+        "export/latency_p50_ms_batch_1": 0.5,
+        "export/latency_p95_ms_batch_1": 0.75,
     }
     assert (found.data.params["num_replicas"], found.data.params["num_parameters"]) == ("2", "1234")
     assert found.data.tags["millstream.num_replicas"] == "2"
@@ -265,4 +271,22 @@ def _report(run: Run) -> EvalReport:
         headline="accuracy",
         classes=(ClassFigures(name="0", num_examples=4, precision=1.0, recall=0.75, f1=0.86),),
         directory=run.report,
+    )
+
+
+def _exported(run: Run) -> ExportManifest:
+    return ExportManifest(
+        directory=run.model,
+        step=20,
+        digest="d" * 64,
+        size_bytes=1000,
+        formats=("savedmodel",),
+        signatures=("serving_default",),
+        num_warmup_requests=0,
+        latencies=(Latency(batch_size=1, num_calls=50, p50_ms=0.5, p95_ms=0.75),),
+        num_parity_examples=4,
+        largest_difference=1e-7,
+        label_map=("0",),
+        inputs={},
+        outputs={},
     )

@@ -60,7 +60,7 @@ def end_of(run, shards):
         points={metric: [(point.step, point.value) for point in points if point.key == metric] for metric in HISTORY},
         report=report.model_dump(mode="json", exclude={"checkpoint", "directory"}),
         predictions=(run.report / PREDICTIONS).read_bytes(),
-        exported=exported.model_dump(mode="json", exclude={"directory", "digest", "size_bytes"}),
+        exported=exported.model_dump(mode="json", exclude={"directory", "digest", "size_bytes", "latencies"}),
         # Not saved_model.pb and fingerprint.pb, in which TensorFlow writes a random number.
         model={file.name: digest_file(file) for file in (directory / "variables").iterdir()},
     )
