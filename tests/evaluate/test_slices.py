@@ -7,6 +7,7 @@ from tasks.errors import ConfigError
 from tasks.evaluate.slices import by_value, read_slices, slice_figures
 from tasks.feed.columns import check_columns
 from tasks.prepare.manifest import SplitManifest
+from tasks.train.setup import set_up
 from tests.every_kind import manifest_of
 
 
@@ -76,6 +77,11 @@ def test_each_slice_has_its_figures_and_small_ones_are_marked():
     assert (blue.column, blue.value, blue.num_examples, blue.is_small) == ("colour", "blue", 3, False)
     assert blue.figures == {"accuracy": 2 / 3}
     assert (red.value, red.num_examples, red.is_small, red.figures) == ("red", 1, True, {"accuracy": 1})
+
+
+def test_a_column_that_is_not_stored_is_refused_before_training(digits):
+    with pytest.raises(ConfigError, match=r"'site' is not stored in the shards, .* take any of id, label, shard$"):
+        set_up(digits.run("evaluate.slices=[site]"), digits.shards)
 
 
 def test_a_column_that_is_not_stored_is_refused_with_those_that_are():
