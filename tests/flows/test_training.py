@@ -1,8 +1,6 @@
 """The main job: one command, from raw data to a tracked and registered model."""
 
 import json
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -117,19 +115,6 @@ def test_another_run_writes_no_shard_again_and_says_so(millstream, finished):
         "?workflowType=machine_learning",
     ):
         assert words in printed.stdout + printed.stderr
-
-
-def test_the_exported_model_loads_with_tensorflow_alone(finished, tmp_path):
-    code = f"""
-import sys
-sys.modules["tasks"] = sys.modules["flows"] = None  # an import of them fails
-import numpy as np, tensorflow as tf
-model = tf.saved_model.load({finished["exported"]["directory"]!r})
-answer = model.signatures["serving_default"](image=tf.zeros([3, 8, 8, 1], tf.uint8))
-assert answer["probabilities"].shape == (3, 10) and answer["probabilities"].dtype == tf.float32
-np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, rtol=1e-5)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def test_clean_keeps_its_registered_model_and_its_best_checkpoint(millstream, finished):

@@ -29,6 +29,7 @@ FAULTS = {
     "SIGINT of the flow": lambda: os.kill(flow(), signal.SIGINT),
     "SIGKILL of the flow": lambda: os.kill(flow(), signal.SIGKILL),
 }
+AT_ONCE = {"SIGKILL", "exit"}  # after the others the worker still does something
 
 
 def in_step(number):
@@ -80,6 +81,17 @@ def around(module, name, condition=lambda *_, **__: True, *, after=False):
         setattr(place, name, called)
 
     return plant
+
+
+def write_before_going_on():
+    """Lets the training wait for each checkpoint, or how far it comes until a fault takes effect is left to chance."""
+    save = checkpoint.Writer.save
+
+    def save_and_wait(writer, *arguments, **named):
+        save(writer, *arguments, **named)
+        writer.wait()
+
+    checkpoint.Writer.save = save_and_wait
 
 
 def of_step(number):
@@ -135,6 +147,8 @@ def call(function, arguments, fault, moments, fired):
         os.set_blocking(tells, False)
         # Written to as the signal comes, also while the main thread is in the graph of the loop.
         signal.set_wakeup_fd(tells)
+        if fault not in AT_ONCE:
+            write_before_going_on()
 
         def fire():
             if armed.pop() if armed else False:

@@ -24,14 +24,19 @@ from tests.train.interruptions import MOMENTS, interrupt
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
-SOME = [
+STAGES = ["in the writing of the report", "in the writing of the model"]
+SOME = ["in mid-epoch", "between the files of a checkpoint", "in the validation", "before COMPLETED", *STAGES]
+KINDS = [
+    "in the first step",
     "in mid-epoch",
     "between the files of a checkpoint",
+    "in the last batch of an epoch",
     "in the validation",
     "before COMPLETED",
-    "in the writing of the report",
-    "in the writing of the model",
+    "between epochs",
+    *STAGES,
 ]
+PHASES = ["at the start", "in the first step", "between the files of a checkpoint", "in the validation", *STAGES]
 HISTORY = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate")
 
 
@@ -97,10 +102,10 @@ def untouched(trainer):
     ("fault", "raised", "moments"),
     [
         ("SIGKILL", (), list(MOMENTS)),
-        ("exit", (), SOME),
-        ("hang", (), ["at the start", "in the first step", *SOME]),
-        ("SIGTERM", Stopped, SOME),
-        ("SIGINT of the flow", KeyboardInterrupt, list(MOMENTS)),
+        ("exit", (), KINDS),
+        ("hang", (), PHASES),
+        ("SIGTERM", Stopped, KINDS),
+        ("SIGINT of the flow", KeyboardInterrupt, KINDS),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -120,7 +125,7 @@ def test_interrupted_at_every_boundary_in_turn_a_run_ends_like_one_that_was_not(
     assert fired.read_text().splitlines() == moments
     # A lost worker is started again within the command. One that is asked to stop ends the command, unless it has
     # nothing left to do but to write.
-    num_ended = {(): 0, Stopped: len(SOME) - 2, KeyboardInterrupt: len(MOMENTS)}
+    num_ended = {(): 0, Stopped: len(moments) - len(STAGES), KeyboardInterrupt: len(moments)}
     assert num_commands == num_ended[raised] + 1
     assert end_of(run, shards) == untouched
     assert_nothing_is_left(run)
