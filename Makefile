@@ -28,6 +28,7 @@ lint: setup  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/millstream deployments --check
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec conf/docker/compose.yaml
 
 browser:
 	@command -v chromium >/dev/null || { apt-get update -qq && \

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import bench, display, embedded, history, serving
+from flows import bench, display, embedded, history, promotion, serving
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -201,7 +201,12 @@ def export(config: Path, *overrides: Overrides, run: RunId = None, json: Json = 
     )
 
 
-for group, functions in ((bench_commands, bench.COMMANDS), (commands, history.COMMANDS), (commands, serving.COMMANDS)):
+for group, functions in (
+    (bench_commands, bench.COMMANDS),
+    (commands, history.COMMANDS),
+    (commands, serving.COMMANDS),
+    (commands, promotion.COMMANDS),
+):
     for function in functions:
         group.command(function)
 

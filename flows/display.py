@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from tasks.bench.report import BenchReport, FeedReport
 from tasks.config import Config
 from tasks.errors import ConfigError
+from tasks.evaluate.report import PAGE
 from tasks.files import Record
 from tasks.prepare.inspection import Inspection
 from tasks.prepare.manifest import Feature, FeatureStatistics, Verification
@@ -53,7 +54,7 @@ def error(problem: BaseException) -> None:
 def record(value: Record, *, json: bool) -> None:
     """Prints a record: as JSON, or a line for each field that fits on one."""
     if json:
-        _print_json(value.model_dump(mode="json"))
+        print_json(value.model_dump(mode="json"))
         return
     _print_pairs({name: shown for name, shown in value.model_dump(mode="json").items() if not isinstance(shown, list)})
 
@@ -61,7 +62,7 @@ def record(value: Record, *, json: bool) -> None:
 def inspection(found: Inspection, *, json: bool) -> None:
     """Prints what a source holds: counts, features, classes, first examples, and what is wrong with it."""
     if json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
     bad = f", and {count(found.num_bad, 'bad one')}" if found.num_bad else ""
     size = f"{found.example_bytes_min:,} to {found.example_bytes_max:,} bytes, mean {found.example_bytes_mean:,.0f}"
@@ -110,7 +111,7 @@ def inspection(found: Inspection, *, json: bool) -> None:
 def verification(found: Verification, *, json: bool) -> None:
     """Prints a line for each damaged file, or that there is none."""
     if json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
     state = f"{len(found.damages)} damaged" if found.damages else f"{found.num_files} files, all as they were written"
     _print_pairs({"directory": str(found.directory), "state": state} | found.damages)
@@ -119,7 +120,7 @@ def verification(found: Verification, *, json: bool) -> None:
 def outcome(found: "Outcome", *, json: bool) -> None:
     """Prints what a finished run has to show, and the commands that look at it."""
     if json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
     trained, report, shards = found.trained, found.report, found.shards
     splits = ", ".join(f"{split} {count}" for split, count in shards.num_examples.items())
@@ -135,6 +136,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             **({"input advice": trained.input_advice} if trained.input_advice else {}),
             **({"stopped early": trained.stopped_early} if trained.stopped_early else {}),
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
+            "report": str(report.directory / PAGE),
             "model": str(found.exported.directory),
             "registered": f"{found.registered.name} version {found.registered.version}",
         }
@@ -153,7 +155,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
 def runs(found: Sequence[RunSummary], *, json: bool) -> None:
     """Prints a table of runs."""
     if json:
-        _print_json([each.model_dump(mode="json") for each in found])
+        print_json([each.model_dump(mode="json") for each in found])
         return
     if not found:
         note("no such runs; begin one with `millstream run CONFIG`")
@@ -181,7 +183,7 @@ def labels(number: int) -> list[str]:
 def comparison(found: Comparison, *, json: bool) -> None:
     """Prints in what runs differ, a table for each group, and where MLflow shows them side by side."""
     if json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
     names = labels(len(found.runs))
     _print_pairs({name: f"{state.id}  {state.status}" for name, state in zip(names, found.runs, strict=True)})
@@ -203,7 +205,7 @@ def comparison(found: Comparison, *, json: bool) -> None:
 def synced(found: Sequence[Synced], *, json: bool) -> None:
     """Prints what was sent of each run, and why not all."""
     if json:
-        _print_json([each.model_dump(mode="json") for each in found])
+        print_json([each.model_dump(mode="json") for each in found])
         return
     if not found:
         note("nothing to send: MLflow has all of every run")
@@ -220,7 +222,7 @@ def synced(found: Sequence[Synced], *, json: bool) -> None:
 def findings(found: Sequence["Finding"], *, json: bool) -> None:
     """Prints what the doctor found, with the fix of each."""
     if json:
-        _print_json([finding.model_dump(mode="json") for finding in found])
+        print_json([finding.model_dump(mode="json") for finding in found])
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in found:
@@ -231,7 +233,7 @@ def findings(found: Sequence["Finding"], *, json: bool) -> None:
 def bench(report: BenchReport, *, json: bool) -> None:
     """Prints what each side took, the rivals' CPU-seconds over ours, and what to change first."""
     if json:
-        _print_json(report.model_dump(mode="json"))
+        print_json(report.model_dump(mode="json"))
         return
     table(
         ("side", "metric", "median", "min", "max", "unit"),
@@ -264,7 +266,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def removals(planned: Sequence["Removal"], *, json: bool) -> None:
     """Prints what is to be removed, with the reason of each, and the sizes by kind."""
     if json:
-        _print_json([removal.model_dump(mode="json") for removal in planned])
+        print_json([removal.model_dump(mode="json") for removal in planned])
         return
     if not planned:
         note("nothing to remove")
@@ -296,7 +298,7 @@ def _megabytes(found: Sequence["Removal"]) -> str:
 def predictions(found: Predictions, *, json: bool) -> None:
     """Prints a line for each example: its class with the probability, or its numbers."""
     if json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
         return
     for line in found.notes:
         note(f"note: {line}")
@@ -321,7 +323,7 @@ def config(value: Config) -> None:
 
 def schema() -> None:
     """Prints the JSON schema of a config."""
-    _print_json(Config.model_json_schema())
+    print_json(Config.model_json_schema())
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -391,5 +393,6 @@ def _print_pairs(pairs: dict[str, Any]) -> None:
         _console().print(f"{name:<{width}}  {value}", soft_wrap=True)
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """Prints a value as JSON."""
     print(json_module.dumps(value, indent=1))  # noqa: T201

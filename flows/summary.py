@@ -1,9 +1,32 @@
 """The summary of a finished run, as the Prefect UI shows it."""
 
+import logging
 from typing import TYPE_CHECKING
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from tasks.evaluate.report import PAGE
+from tasks.track.client import artifact_url, ui_command
+from tasks.track.contents import REPORT_ARTIFACTS
 
 if TYPE_CHECKING:
     from flows.training import Outcome
+
+
+MAX_TRIES, TIMEOUT_SECONDS = 3, 10.0  # by its own settings Prefect tries for more than a minute, then raises
+
+logger = logging.getLogger("millstream")
+
+
+def publish(outcome: "Outcome", *, name: str) -> None:
+    """Shows the summary with the flow run in the Prefect UI; without a server there is a warning in its place."""
+    patience = {PREFECT_CLIENT_MAX_RETRIES: MAX_TRIES - 1, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}
+    try:
+        with temporary_settings(patience):
+            create_markdown_artifact(markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+    except Exception as error:  # noqa: BLE001 - whatever becomes of the summary, the run is done
+        logger.warning("prefect: the summary of run %s is not shown: %s", outcome.run_id, error)
 
 
 def markdown(outcome: "Outcome") -> str:
@@ -19,4 +42,12 @@ def markdown(outcome: "Outcome") -> str:
     if trained.stopped_early:
         rows["stopped early"] = trained.stopped_early
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`\n\n| | |\n|---|---|\n{table}\n"
+    links = f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`, {_report(outcome)}"
+    return f"{links}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _report(outcome: "Outcome") -> str:
+    """Returns the way to the report: its page on the MLflow server, or its file where there is no server."""
+    if ui_command(outcome.tracking_uri):
+        return f"report `{outcome.report.directory / PAGE}`"
+    return f"[report]({artifact_url(outcome.tracking_url, f'{REPORT_ARTIFACTS}/{PAGE}')})"

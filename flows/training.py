@@ -3,13 +3,11 @@
 from pathlib import Path
 
 from prefect import flow, runtime
-from prefect.artifacts import create_markdown_artifact
 
 from flows import prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
-    EvaluateConfig,
     FeedConfig,
     ModelConfig,
     PromoteConfig,
@@ -23,6 +21,7 @@ from tasks.distribution import Distribute, Mirrored
 from tasks.download.task import download
 from tasks.evaluate.report import EvalReport
 from tasks.evaluate.task import evaluate
+from tasks.evaluation import EvaluateConfig
 from tasks.export.manifest import ExportManifest
 from tasks.export.task import export
 from tasks.files import Record
@@ -156,8 +155,7 @@ def training(
         run_id=run_id,
         fresh=fresh,
     )
-    # Last, because it waits for a Prefect server that is gone: by now everything is done and tracked.
-    create_markdown_artifact(summary.markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+    summary.publish(outcome, name=name)  # last: by now everything is done and tracked
     return outcome
 
 

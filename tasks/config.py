@@ -14,6 +14,7 @@ from tasks.deployment import DeployConfig
 from tasks.distribution import AllReduced, Distribute, Mirrored, ParameterServer
 from tasks.duration import Duration
 from tasks.errors import ConfigError
+from tasks.evaluation import EvaluateConfig
 from tasks.formats import ExportConfig
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
@@ -66,6 +67,12 @@ OPERATIONAL_FIELDS = frozenset(
         "export.formats",
         "export.num_timed_calls",
         "export.warmup_requests",
+        # What is told of the best checkpoint, not which it is; another report is made where they differ.
+        "evaluate.num_resamples",
+        "evaluate.slices",
+        "evaluate.min_slice_examples",
+        "evaluate.num_worst",
+        "evaluate.check_leaks",
         "tracking",
         "deploy",
     }
@@ -245,17 +252,6 @@ class TrainConfig(Section):
     def has_own_loss(self) -> bool:
         """Whether `loss` is the import path of a function of the user's."""
         return ":" in self.loss
-
-
-class EvaluateConfig(Section):
-    """On what the best checkpoint is judged."""
-
-    split: Literal["train", "validation", "test"] = "test"
-    """The split that is evaluated."""
-    batch_size: int = Field(256, gt=0)
-    """Examples in one forward pass over all replicas; padded and masked, so it changes no figure."""
-    threshold: float = Field(0.5, gt=0, lt=1)
-    """Probability from which a class is said to be there, of data.target.kind=binary and multi_label."""
 
 
 class PromoteConfig(Section):

@@ -14,6 +14,9 @@ class Devices(Section):
 
     when_busy: Literal["wait", "refuse"] = "wait"
     """What to do while another run of this host holds one of the devices."""
+    on_lost_device: Literal["stop", "shrink"] = "stop"
+    """What to do when one of the run's GPUs is gone for good: shrink goes on with the same global batch on those that
+    are left, to the same weights; each then takes more examples at once, which train.microbatch can limit."""
     hang_timeout_seconds: float = Field(300, gt=0)
     """Longest silence of a worker, between steps or batches, before it counts as hung and is stopped."""
     slow_phase_factor: float = Field(4, ge=1)

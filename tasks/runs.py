@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from tasks.config import Config, build_config
+from tasks.distribution import Distribute
 from tasks.errors import ConfigError, RunError
 from tasks.files import Record, digest_json, lock, write_atomic
 from tasks.train.result import RESULT, TrainResult
@@ -41,6 +42,8 @@ class RunState(Record):
     mlflow_run_id: str = ""
     """Empty until the tracking server answered."""
     prefect_flow_run_ids: tuple[str, ...] = ()
+    lost_devices: tuple[str, ...] = ()
+    """Devices without which it went on, oldest first: which, at what step, and the numbers of replicas."""
 
     @property
     def name(self) -> str:
@@ -103,6 +106,12 @@ class Run:
     def state(self) -> RunState:
         """Returns what state.json holds now."""
         return RunState.read(self.directory / STATE)
+
+    def on(self, distribute: Distribute) -> "Run":
+        """Returns the run on other devices, and writes that into its config for the workers that are still to come."""
+        run = Run(self.directory, self.config.model_copy(update={"distribute": distribute}))
+        _write_config(run.directory, run.config)
+        return run
 
     def finish(self) -> None:
         """Writes into state.json that the whole pipeline is done: the run is never trained again."""

@@ -75,7 +75,7 @@ FIGURES = {
 
 def is_lower_better(metric: str) -> bool:
     """Returns whether a figure, such as val_loss or eval/rmse, is the better the lower it is."""
-    return metric.endswith(("loss", "mae", "rmse"))
+    return metric.endswith(("loss", "mae", "rmse", "ece"))
 
 
 def fit_target(config: "Config") -> "Config":

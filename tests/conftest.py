@@ -132,6 +132,7 @@ def trained_run(digits: Digits, workers: ModuleType) -> TrainedRun:
         "train.optimizer.schedule.kind=constant",
         "distribute.num_replicas=2",
         "evaluate.batch_size=50",
+        "evaluate.slices=[label]",
     )
     return TrainedRun(run, digits.shards, train(run, digits.shards))
 

@@ -99,7 +99,7 @@ def write_every_kind(directory: Path, num_examples: Mapping[str, int]) -> Shards
     for split, count in num_examples.items():
         examples = [make_example(id) for id in range(first, first + count)]
         first += count
-        splits[split] = _write(directory / f"every_kind-{split}.tfrecord-00000-of-00001", examples)
+        splits[split] = write_examples(directory / f"every_kind-{split}.tfrecord-00000-of-00001", examples)
     manifest = manifest_of(splits)
     manifest.write(directory / MANIFEST)
     return Shards(
@@ -130,7 +130,8 @@ def _feature(feature: Feature, value: Any) -> tf.train.Feature:
             return tf.train.Feature(float_list=tf.train.FloatList(value=np.ravel(value)))
 
 
-def _write(file: Path, examples: list[dict[str, Any]]) -> SplitManifest:
+def write_examples(file: Path, examples: list[dict[str, Any]]) -> SplitManifest:
+    """Returns the split of these examples, written to one file."""
     records = [serialize(example) for example in examples]
     with tf.io.TFRecordWriter(str(file)) as writer:
         for record in records:

@@ -29,6 +29,7 @@ ORDER = (
         "distribution",
         "duration",
         "errors",
+        "evaluation",
         "events",
         "files",
         "formats",
@@ -132,6 +133,21 @@ def test_tensorflow_devices_are_configured_only_in_devices() -> None:
         and re.match(r"(tf|tensorflow)\.config\.(\w+\.)?(set_|list_physical_devices)", ast.unparse(node))
     }
     assert found <= {"tasks/workers/devices.py"}
+
+
+def test_no_graph_is_made_by_autograph_from_rewritten_source() -> None:
+    sources = [source for source in SOURCES if "bench" not in source.parts]  # its rivals follow TensorFlow's guide
+    nodes = [(_name(source), node) for source in sources for node in ast.walk(_tree(source))]
+    without = [
+        node.func
+        for _, node in nodes
+        if isinstance(node, ast.Call) and any(ast.unparse(each) == "autograph=False" for each in node.keywords)
+    ]
+    named = [
+        (name, node) for name, node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node) == "tf.function"
+    ]
+    assert len(named) >= 8
+    assert [f"{name}:{node.lineno}" for name, node in named if node not in without] == []
 
 
 def test_no_file_is_longer_than_400_lines() -> None:

@@ -9,12 +9,12 @@ from statistics import median
 
 from tasks.bench.report import BenchReport, Row
 from tasks.bench.runner import OURS, Cost, examine_host, measure_in_turns, row_of
-from tasks.bench.step_case import BATCH_SIZE, CHECKPOINT, MODELS, step_cases
+from tasks.bench.step_case import BATCH_SIZE, CHECKPOINT_STEPS, MODELS, step_cases
 
 RIVALS = ("fit", "hand_loop", "tf_function")
-SIDES = (OURS, "ours_nondeterministic", *RIVALS, CHECKPOINT)
+SIDES = (OURS, "ours_nondeterministic", *RIVALS)
+CHECKPOINT = "checkpoint"
 NUM_REPLICAS = (1, 2)
-CHECKPOINT_STEPS = 100  # between two checkpoints
 PRELOAD = ("tensorflow",)
 
 logger = logging.getLogger("millstream")
@@ -40,8 +40,10 @@ def bench_step(
                 cases = step_cases(Path(folder, "case"), model, num_replicas)
                 sides = {side: partial(_turn, side) for side in SIDES}
                 short, long = measure_in_turns(sides, cases, rounds=rounds, preload=PRELOAD)
+                (written,) = measure_in_turns({CHECKPOINT: _checkpoint_turn}, cases[:1], rounds=rounds, preload=PRELOAD)
             name, steps = f"{model}_x{num_replicas}", (MODELS[model].short, MODELS[model].long)
             rows += step_rows(short, long, steps, name=name)
+            rows += checkpoint_rows(written[CHECKPOINT], step_costs(short[OURS], long[OURS], steps), name=name)
             if num_replicas == replicas[-1]:
                 ratios |= step_ratios(short, long, steps, model=model)
     return BenchReport(rows=tuple(rows), ratios=ratios, host=host)
@@ -59,11 +61,9 @@ def step_costs(short: Sequence[Cost], long: Sequence[Cost], steps: tuple[int, in
 def step_rows(
     short: Mapping[str, Sequence[Cost]], long: Mapping[str, Sequence[Cost]], steps: tuple[int, int], *, name: str
 ) -> list[Row]:
-    """Returns each side's cost of a step, its rates and its cost of a call, and the share that checkpoints take."""
+    """Returns each side's cost of a step, its rates and its cost of a call."""
     rows = []
     for side in short:
-        if side == CHECKPOINT:
-            continue
         costs = step_costs(short[side], long[side], steps)
         rates = [1 / cost.wall_seconds for cost in costs]
         fixed = [
@@ -75,10 +75,16 @@ def step_rows(
             row_of(side, f"examples_per_second_{name}", [rate * BATCH_SIZE for rate in rates], "examples/s"),
             row_of(side, f"seconds_per_call_{name}", fixed, "s"),
         ]
-    if CHECKPOINT in short:
-        ours = median(cost.wall_seconds for cost in step_costs(short[OURS], long[OURS], steps))
-        shares = [cost.wall_seconds / (CHECKPOINT_STEPS * ours) for cost in (*short[CHECKPOINT], *long[CHECKPOINT])]
-        rows.append(row_of(CHECKPOINT, f"share_of_{CHECKPOINT_STEPS}_steps_{name}", shares, "share"))
+    return rows
+
+
+def checkpoint_rows(written: Sequence[Cost], ours: Sequence[Cost], *, name: str) -> list[Row]:
+    """Returns what a checkpoint adds to CHECKPOINT_STEPS, of which each costs `ours`, in time and in CPU-seconds."""
+    rows = []
+    for which, metric in (("wall_seconds", "share"), ("cpu_seconds", "cpu_share")):
+        steps = CHECKPOINT_STEPS * median(getattr(cost, which) for cost in ours)
+        shares = [getattr(cost, which) / steps for cost in written]
+        rows.append(row_of(CHECKPOINT, f"{metric}_of_{CHECKPOINT_STEPS}_steps_{name}", shares, "share"))
     return rows
 
 
@@ -104,3 +110,9 @@ def _turn(side: str, file: Path) -> Cost:
     from tasks.bench.step_sides import turn
 
     return turn(side, file)
+
+
+def _checkpoint_turn(file: Path) -> Cost:
+    from tasks.bench.step_sides import checkpoint_turn
+
+    return checkpoint_turn(file)

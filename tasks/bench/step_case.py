@@ -10,7 +10,7 @@ from tasks.config import Config, DataConfig, build_config
 from tasks.files import Record
 from tasks.prepare.manifest import MANIFEST, ShardManifest, Shards
 
-CHECKPOINT = "checkpoint"  # the side that takes no steps
+CHECKPOINT_STEPS = 100  # between two checkpoints
 BATCH_SIZE = 64
 NUM_EXAMPLES = 10 * BATCH_SIZE
 

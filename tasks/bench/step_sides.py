@@ -1,6 +1,5 @@
 """Step sides: our loop and its rivals on the same model and the same ready batch; each in a process of its own."""
 
-import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -12,14 +11,13 @@ import keras
 import tensorflow as tf
 
 from tasks.bench.runner import OURS, Cost
-from tasks.bench.step_case import CHECKPOINT, StepCase
+from tasks.bench.step_case import CHECKPOINT_STEPS, StepCase
 from tasks.feed.feed import Feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
 from tasks.runs import Run
-from tasks.train import checkpoint
 from tasks.train.batches import batches_of
-from tasks.train.checkpoint import Position
+from tasks.train.checkpoint import Position, Writer, completed
 from tasks.train.clock import in_graph_clock
 from tasks.train.nonfinite import weights_are_finite
 from tasks.train.setup import Setup, set_up
@@ -48,13 +46,33 @@ def cnn(inputs: dict[str, keras.KerasTensor], num_classes: int) -> keras.Model:
 
 
 def turn(side: str, file: Path) -> Cost:
-    """Returns what it costs one side to take the steps of a case, or to write a checkpoint if the side is CHECKPOINT.
+    """Returns what it costs one side to take the steps of a case.
 
     It is measured here, because a process that has called fit may not be idle for seconds.
     """
     case, take = StepCase.read(file), _turn_of(side, file.parent)
+    return _cost_of(lambda: take(case.num_steps))
+
+
+def checkpoint_turn(file: Path) -> Cost:
+    """Returns what a checkpoint, written beside CHECKPOINT_STEPS of our loop, adds to what they cost."""
+    take, setup = _turn_of(OURS, file.parent), _setup_of(file.parent, deterministic=True)
+    directory = file.parent / "checkpoints"
+    step = 1 + max((int(saved.name) for saved in completed(directory)), default=0)
+
+    def take_and_write() -> None:
+        with Writer(directory, keep=1) as writer:
+            assert weights_are_finite(setup)
+            writer.save(setup.variables, Position(step=step), replaces_older=True)
+            take(CHECKPOINT_STEPS)
+
+    alone, beside = _cost_of(lambda: take(CHECKPOINT_STEPS)), _cost_of(take_and_write)
+    return Cost(*(more - less for more, less in zip(beside, alone, strict=True)))
+
+
+def _cost_of(work: Callable[[], object]) -> Cost:
     wall, cpu = time.perf_counter(), time.process_time()
-    take(case.num_steps)
+    work()
     return Cost(cpu_seconds=time.process_time() - cpu, wall_seconds=time.perf_counter() - wall)
 
 
@@ -64,8 +82,6 @@ def _turn_of(side: str, folder: Path) -> Turn:
     makers = {"fit": _fit, "hand_loop": _hand_loop, "tf_function": _tf_function}
     if side in makers:
         return makers[side](case)
-    if side == CHECKPOINT:
-        return _checkpoint(folder)
     return _ours(folder, deterministic=side == OURS)
 
 
@@ -74,24 +90,11 @@ def _case_of(folder: Path) -> StepCase:
 
 
 @lru_cache(maxsize=1)
-def _setup_of(folder: Path, *, deterministic: bool = True) -> Setup:
+def _setup_of(folder: Path, *, deterministic: bool) -> Setup:
     case = _case_of(folder)
     train = case.config.train.model_copy(update={"deterministic": deterministic})
     run = Run(folder / "run", case.config.model_copy(update={"train": train}))
     return set_up(run, case.as_shards())
-
-
-def _checkpoint(folder: Path) -> Turn:
-    """Returns a turn that writes one checkpoint as a training does, in the place of the one before."""
-    setup, steps, directory = _setup_of(folder), itertools.count(1), folder / "checkpoints"
-
-    def write(num_steps: int) -> None:
-        assert weights_are_finite(setup)
-        position = Position(step=next(steps))
-        checkpoint.save(directory, setup.variables, position)
-        checkpoint.prune(directory, keep=1, step=position.step)
-
-    return write
 
 
 def _ours(folder: Path, *, deterministic: bool) -> Turn:

@@ -1,15 +1,18 @@
 """Plots of a report, made for colour-blind readers too; runs in a worker process."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from sklearn import metrics
+from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
 
+from tasks.evaluate.report import Calibration
 from tasks.target import is_lower_better
 
 # Of Okabe and Ito's palette; the line style says the same once more.
@@ -26,6 +29,13 @@ MAX_NUMBERS = 6  # of a regression, with a row of plots each
 NUM_BINS = 50
 MAX_CLASSES_WRITTEN_OUT = 25  # with more, numbers and names no longer fit
 MAX_POINTS_MARKED = 40
+# Of classes, as many as are shown.
+CURVES: list[dict[str, Any]] = [
+    {"color": color, "linestyle": style, "linewidth": 1.2}
+    for style in ("-", "--")
+    for color in ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+]
+MAX_AVERAGED = 100  # classes whose curves go into the mean: of thousands they take minutes
 DPI = 150
 
 
@@ -110,6 +120,71 @@ def precision_recall_curve(labels: NDArray[np.int64], scores: NDArray[np.float64
         x=f"recall (share of {positive} that is found)",
         y=f"precision (share of what is called {positive})",
     )
+
+
+def one_vs_rest(
+    kind: Literal["roc", "precision_recall"],
+    labels: NDArray[np.int64],
+    probabilities: NDArray[np.float64],
+    label_map: Sequence[str],
+) -> Figure:
+    """Returns the curves of several classes, each against the others, of [n] labels and [n, num_classes] probabilities.
+
+    Shown are the worst classes, as many as there are CURVES, and the mean of all (macro), at equal false positives or
+    recall, by linear interpolation; of the most frequent MAX_AVERAGED if there are more. Classes that the split lacks
+    are left out.
+    """
+    counts = np.bincount(labels, minlength=len(label_map))
+    classes = [each for each in np.argsort(-counts, kind="stable")[:MAX_AVERAGED] if 0 < counts[each] < len(labels)]
+    grid = np.linspace(0, 1, 501)
+    found = []
+    for each in classes:
+        wanted, scores = labels == each, probabilities[:, each]
+        if kind == "roc":
+            x, y, _ = metrics.roc_curve(wanted, scores)
+            score = metrics.auc(x, y)
+        else:
+            y, x, _ = metrics.precision_recall_curve(wanted, scores)
+            x, y, score = x[::-1], y[::-1], metrics.average_precision_score(wanted, scores)
+        found.append((float(score), label_map[each], x, y))
+    name = "AUC" if kind == "roc" else "AP"
+    figure = Figure(figsize=(5, 6), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    worst = sorted(found, key=lambda each: each[:2])
+    for style, (score, label, x, y) in zip(CURVES, worst, strict=False):
+        axes.plot(x, y, **style, label=f"{label}: {name} {score:.3f}")
+    if found:
+        mean = np.mean([np.interp(grid, x, y) for *_, x, y in found], axis=0)
+        score = np.mean([each[0] for each in found])
+        axes.plot(grid, mean, color="black", linewidth=2.5, label=f"mean of {len(found)} classes: {name} {score:.3f}")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    if kind == "roc":
+        _finish(axes, x="false positives (share of the others)", y="true positives (share of the class)")
+    else:
+        _finish(axes, x="recall (share of the class that is found)", y="precision (share of what is called so)")
+    return figure
+
+
+def reliability(calibration: Calibration) -> Figure:
+    """Returns the plot of accuracy by confidence, and below it how many predictions have it."""
+    bins = calibration.bins
+    figure = Figure(figsize=(5, 6), dpi=DPI, layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    display = CalibrationDisplay(
+        np.array([each.accuracy for each in bins]), np.array([each.mean_confidence for each in bins]), None
+    )
+    display.plot(ax=upper, name=f"ECE {calibration.ece:.4f}", **BLUE)
+    _finish(upper, x="", y="share that is right")
+    lower.bar(
+        [each.low for each in bins],
+        [each.num_examples for each in bins],
+        width=[each.high - each.low for each in bins],
+        align="edge",
+        edgecolor="white",
+        **BLUE,
+    )
+    _finish(lower, x="confidence (mean of the bin above)", y="predictions")
+    return figure
 
 
 def _trade_off(

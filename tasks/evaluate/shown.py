@@ -1,6 +1,5 @@
 """Shown: what a report shows of each kind of target besides its figures: a table, and plots."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,9 @@ from sklearn import metrics
 
 from tasks.config import Config
 from tasks.evaluate import plots
-from tasks.evaluate.report import ClassFigures, NumberFigures
+from tasks.evaluate.calibration import calibration_of, confidences
+from tasks.evaluate.judged import Judged
+from tasks.evaluate.report import Calibration, ClassFigures, NumberFigures
 from tasks.prepare.manifest import ShardManifest
 
 
@@ -21,38 +22,30 @@ class Shown:
 
     classes: tuple[ClassFigures, ...] = ()
     numbers: tuple[NumberFigures, ...] = ()
+    calibration: Calibration | None = None
     plots: dict[str, Figure] = field(default_factory=dict)
     """By the name of the file, without .png."""
 
 
-def show(config: Config, manifest: ShardManifest, targets: NDArray[Any], predictions: NDArray[np.float64]) -> Shown:
-    """Returns what is shown of `Head.predictions` [n, ...] for the targets of a split, [n, ...]."""
-    return _SHOW[manifest.target_kind](config, manifest, targets, predictions)
+def show(config: Config, manifest: ShardManifest, judged: Judged) -> Shown:
+    """Returns what is shown of the examples of a split."""
+    if manifest.target_kind == "regression":
+        return _regression(manifest, judged)
+    calibration = calibration_of(*confidences(manifest.target_kind, judged.targets, judged.predictions))
+    classes = _table(manifest, judged.targets, judged.decisions)
+    match manifest.target_kind:
+        case "multiclass":
+            shown = _multiclass(config, manifest, judged)
+        case "binary":
+            shown = _binary(config, manifest, judged)
+        case _:
+            rows = [(each.name, each.precision, each.recall, each.f1) for each in classes]
+            shown = {"classes": plots.class_table(rows)}
+    return Shown(classes, calibration=calibration, plots=shown | {"calibration": plots.reliability(calibration)})
 
 
-def _multiclass(config: Config, manifest: ShardManifest, labels: NDArray[Any], probabilities: NDArray[Any]) -> Shown:
-    predicted = probabilities.argmax(axis=1)
-    return Shown(_table(manifest, labels, predicted), plots=_confusion(config, manifest, labels, predicted))
-
-
-def _binary(config: Config, manifest: ShardManifest, labels: NDArray[Any], probabilities: NDArray[Any]) -> Shown:
-    scores, positive = probabilities[:, 1], manifest.label_map[1]
-    predicted = (scores >= config.evaluate.threshold).astype(np.int64)
-    shown = _confusion(config, manifest, labels, predicted)
-    if len(np.unique(labels)) == 2:  # of one class there are no such curves
-        shown["roc"] = plots.roc_curve(labels, scores, positive=positive)
-        shown["precision_recall"] = plots.precision_recall_curve(labels, scores, positive=positive)
-    return Shown(_table(manifest, labels, predicted), plots=shown)
-
-
-def _multi_label(config: Config, manifest: ShardManifest, targets: NDArray[Any], probabilities: NDArray[Any]) -> Shown:
-    classes = _table(manifest, targets, probabilities >= config.evaluate.threshold)
-    rows = [(each.name, each.precision, each.recall, each.f1) for each in classes]
-    return Shown(classes, plots={"classes": plots.class_table(rows)})
-
-
-def _regression(config: Config, manifest: ShardManifest, targets: NDArray[Any], values: NDArray[Any]) -> Shown:
-    wanted = targets.astype(np.float64)
+def _regression(manifest: ShardManifest, judged: Judged) -> Shown:
+    wanted, values = judged.targets.astype(np.float64), judged.predictions
     numbers = tuple(
         NumberFigures(
             name=name,
@@ -76,16 +69,24 @@ def _table(manifest: ShardManifest, targets: NDArray[Any], predicted: NDArray[An
     )
 
 
-def _confusion(
-    config: Config, manifest: ShardManifest, labels: NDArray[Any], predicted: NDArray[Any]
-) -> dict[str, Figure]:
-    counts = metrics.confusion_matrix(labels, predicted, labels=range(len(manifest.label_map)))
+def _multiclass(config: Config, manifest: ShardManifest, judged: Judged) -> dict[str, Figure]:
+    return _confusion(config, manifest, judged) | {
+        "roc": plots.one_vs_rest("roc", judged.targets, judged.predictions, manifest.label_map),
+        "precision_recall": plots.one_vs_rest(
+            "precision_recall", judged.targets, judged.predictions, manifest.label_map
+        ),
+    }
+
+
+def _binary(config: Config, manifest: ShardManifest, judged: Judged) -> dict[str, Figure]:
+    labels, scores, positive = judged.targets, judged.predictions[:, 1], manifest.label_map[1]
+    shown = _confusion(config, manifest, judged)
+    if len(np.unique(labels)) == 2:  # of one class there are no such curves
+        shown["roc"] = plots.roc_curve(labels, scores, positive=positive)
+        shown["precision_recall"] = plots.precision_recall_curve(labels, scores, positive=positive)
+    return shown
+
+
+def _confusion(config: Config, manifest: ShardManifest, judged: Judged) -> dict[str, Figure]:
+    counts = metrics.confusion_matrix(judged.targets, judged.decisions, labels=range(len(manifest.label_map)))
     return {"confusion_matrix": plots.confusion_matrix(counts, manifest.label_map, split=config.evaluate.split)}
-
-
-_SHOW: dict[str, Callable[[Config, ShardManifest, NDArray[Any], NDArray[Any]], Shown]] = {
-    "multiclass": _multiclass,
-    "binary": _binary,
-    "multi_label": _multi_label,
-    "regression": _regression,
-}

@@ -29,6 +29,15 @@ def evaluate(run: Run, shards: Shards, trained: TrainResult) -> EvalReport:
         )
         report = EvalReport.model_validate(result)
     logger.info("evaluate: %s %s", report.split, report.line)
+    if report.num_leaked:
+        logger.warning(
+            "evaluate: %d of %d %s examples have the very inputs of a training example, the first is example %d; the "
+            "figures promise too much of what is new",
+            report.num_leaked,
+            report.num_examples,
+            report.split,
+            report.leaked[0],
+        )
     return report
 
 
@@ -44,4 +53,5 @@ def _existing(run: Run, trained: TrainResult) -> EvalReport | None:
     if not run.report.exists() or not is_whole(run.report):
         return None
     report = EvalReport.read(run.report / REPORT)
-    return report if report.checkpoint == trained.best_checkpoint else None
+    settings = run.config.evaluate.model_copy(update={"batch_size": report.settings.batch_size})  # changes no figure
+    return report if (report.checkpoint, report.settings) == (trained.best_checkpoint, settings) else None

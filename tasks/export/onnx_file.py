@@ -31,7 +31,7 @@ def write(model: keras.Model, answer: Answer, path: Path) -> None:
     names = tuple(model.input)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name) for name, tensor in model.input.items()]
 
-    @tf.function(input_signature=specs)
+    @tf.function(autograph=False, input_signature=specs)
     def answered(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         raw = model(dict(zip(names, tensors, strict=True)), training=False)
         return {answer.main: answer(raw)[answer.main]}

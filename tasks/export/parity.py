@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tasks.distribution import OneDevice
 from tasks.errors import ExportError
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tasks.export import keras_file, onnx_file
 from tasks.export.answer import Answer, make_answer
@@ -38,7 +39,7 @@ def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str)
     examples = first_examples(run, found, count=config.export.num_parity_examples)
     ids = examples.ids
     due = make_answer(manifest, config.evaluate.threshold)
-    trained = _trained(run.report / PREDICTIONS, due.main, ids)
+    trained = _trained(run.report / PREDICTIONS, ids)
 
     model = tf.saved_model.load(directory)
     largest_difference = 0.0
@@ -141,13 +142,11 @@ def _files(
         yield path.name, onnx_file.load(path, answer)
 
 
-def _trained(path: Path, name: str, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+def _trained(path: Path, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Returns [n, ...]: what the report has for the examples of these ids."""
-    with np.load(path, allow_pickle=False) as predictions:
-        row_of = {int(id): row for row, id in enumerate(predictions["ids"])}
-        rows = [row_of[int(id)] for id in ids]
-        found: NDArray[np.float64] = predictions[name][rows]
-    return found
+    found = read_predictions(path)
+    row_of = {id: row for row, id in enumerate(found.ids.tolist())}
+    return found.predictions[[row_of[id] for id in ids.tolist()]]
 
 
 def _batches(num_examples: int, batch_size: int) -> list[slice]:

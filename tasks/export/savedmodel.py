@@ -73,11 +73,15 @@ def save(model: keras.Model, preprocess: Preprocess, manifest: ShardManifest, an
 
     feature_of = {input: name for name, input in preprocess.input_names.items()}
     serving_default = tf.function(
-        lambda **batch: answered(preprocess({feature_of[input]: value for input, value in batch.items()}))
+        lambda **batch: answered(preprocess({feature_of[input]: value for input, value in batch.items()})),
+        autograph=False,
     ).get_concrete_function(**_specs(preprocess.stored))
-    tensors = tf.function(lambda **batch: answered(batch)).get_concrete_function(**_specs(preprocess.inputs))
+    tensors = tf.function(lambda **batch: answered(batch), autograph=False).get_concrete_function(
+        **_specs(preprocess.inputs)
+    )
     serialized = tf.function(
-        lambda examples: answered(preprocess(parse_batch(examples, manifest.features, preprocess.names)))
+        lambda examples: answered(preprocess(parse_batch(examples, manifest.features, preprocess.names))),
+        autograph=False,
     ).get_concrete_function(examples=tf.TensorSpec([None], tf.string, "examples"))
 
     # Not keras.export.ExportArchive: it writes every weight twice.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
-_REFERENCE = re.compile(r"(?P<name>[^/:%\"'@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>[1-9][0-9]*))?")
+_REFERENCE = re.compile(r"(?P<name>[^./:%\"'@][^/:%\"'@]*)(?:@(?P<alias>[^/:@]+)|/(?P<version>[1-9][0-9]*))?")
 _MAX_NAMES = 10  # of models that a message lists
 
 
@@ -31,7 +31,7 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
 
     where = without_password(uri)
     try:
-        client = _open(reference, uri)
+        client = open_registry(reference, uri)
         version = _find(client, reference, uri)
         location = f"models:/{version.name}/{version.version}"
         digest = version.tags.get(DIGEST_TAG)
@@ -59,7 +59,16 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
     return RegisteredModel(name=version.name, version=int(version.version), uri=location, digest=digest), exported
 
 
-def _open(reference: str, uri: str) -> "MlflowClient":
+def parse_reference(reference: str) -> tuple[str, str | None, str | None]:
+    """Returns name, alias and version of NAME, NAME@alias or NAME/version; raises ConfigError if it is neither."""
+    named = _REFERENCE.fullmatch(reference)
+    if named is None:
+        raise ConfigError(f"{reference!r}: must be NAME, NAME@alias or NAME/version, such as digits@champion")
+    return named["name"], named["alias"], named["version"]
+
+
+def open_registry(reference: str, uri: str) -> "MlflowClient":
+    """Returns a client of the registry at `uri`; raises ConfigError if that is a database that is not there."""
     from sqlalchemy import make_url
 
     if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
@@ -70,27 +79,24 @@ def _open(reference: str, uri: str) -> "MlflowClient":
 def _find(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
     from mlflow.exceptions import MlflowException
 
-    named = _REFERENCE.fullmatch(reference)
-    if named is None:
-        raise ConfigError(f"{reference!r}: must be NAME, NAME@alias or NAME/version, such as digits@champion")
-    name = named["name"]
+    name, alias, number = parse_reference(reference)
     try:
-        if named["alias"]:
-            return client.get_model_version_by_alias(name, named["alias"])
-        if named["version"]:
-            return client.get_model_version(name, named["version"])
+        if alias:
+            return client.get_model_version_by_alias(name, alias)
+        if number:
+            return client.get_model_version(name, number)
         versions = client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"], max_results=1)
     except MlflowException as error:
         if is_outage(error):
             raise
         versions = []
     if not versions:
-        raise ConfigError(f"{reference}: {without_password(uri)} has no such model; {_known(client, name)}")
+        raise ConfigError(f"{reference}: {without_password(uri)} has no such model; {known_models(client, name)}")
     return versions[0]
 
 
-def _known(client: "MlflowClient", name: str) -> str:
-    """Returns what could have been meant."""
+def known_models(client: "MlflowClient", name: str) -> str:
+    """Returns what could have been meant, for a message."""
     versions = client.search_model_versions(
         f"name = '{name}'", order_by=["version_number DESC"], max_results=_MAX_NAMES
     )

@@ -10,6 +10,7 @@ from tasks.track.client import is_outage, open_client, without_password
 
 # Of a model version.
 RUN_TAG, DIGEST_TAG, MANIFEST_DIGEST_TAG = "millstream.run_id", "millstream.digest", "millstream.manifest_digest"
+DATA_TAG, FIGURE_TAG = "millstream.data_digest", "eval."
 
 
 class Registered(Record):

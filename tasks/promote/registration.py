@@ -14,18 +14,22 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from tasks.errors import TrackingError
+from tasks.evaluate.facts import Facts
 from tasks.evaluate.inputs import read_inputs
-from tasks.evaluate.report import PREDICTIONS, EvalReport
+from tasks.evaluate.model_card import model_card
+from tasks.evaluate.report import INPUTS, EvalReport
 from tasks.export.manifest import EXPORT, ExportManifest
 from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.promote.packing import PYFUNC_MODEL, mlflow_dtype, signature
 from tasks.promote.record import RegisteredModel
-from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
+from tasks.promote.registered import DATA_TAG, DIGEST_TAG, FIGURE_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
 from tasks.track.client import is_outage, open_client, tracking_uri, without_password
 from tasks.workers.child import progress
 
+MAX_DESCRIPTION = 5000  # characters, of the column in MLflow's databases
+_CUT = "\n\nThe rest is in the run's artifact report/model_card.md.\n"
 _REQUIREMENTS = ("mlflow", "numpy", "tensorflow")
 
 
@@ -50,6 +54,7 @@ def register(
             _log(run, mlflow_run_id, Shards.model_validate(shards), EvalReport.model_validate(report), model)
             found = _find(run, mlflow_run_id, model.digest)
             assert found is not None
+        _describe(run, Shards.model_validate(shards), EvalReport.model_validate(report), found)
     except (MlflowException, OSError) as error:
         if not is_outage(error):
             raise
@@ -90,10 +95,21 @@ def _log(run: Run, mlflow_run_id: str, shards: Shards, report: EvalReport, expor
             DIGEST_TAG: exported.digest,
             MANIFEST_DIGEST_TAG: digest_file(exported.directory / EXPORT),
             RUN_TAG: run.id,
-            "millstream.data_digest": shards.data_digest,
-            f"eval.{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",
+            DATA_TAG: shards.data_digest,
+            f"{FIGURE_TAG}{report.split}.{report.headline}": f"{report.figures[report.headline]:.6g}",
         },
     )
+
+
+def _describe(run: Run, shards: Shards, report: EvalReport, model: RegisteredModel) -> None:
+    """Gives the version the model card as its description, unless it has one."""
+    client, version = open_client(tracking_uri(run)), str(model.version)
+    if client.get_model_version(model.name, version).description:
+        return
+    card = model_card(Facts.of(run, shards.manifest(), report), version)
+    if len(card) > MAX_DESCRIPTION:
+        card = card[: MAX_DESCRIPTION - len(_CUT)].rpartition("\n")[0] + _CUT
+    client.update_model_version(model.name, version, description=card)
 
 
 def _registered_name(run: Run) -> str:
@@ -102,7 +118,7 @@ def _registered_name(run: Run) -> str:
 
 def _input_example(report: EvalReport, exported: ExportManifest) -> dict[str, Any]:
     """Returns {argument: [n, *shape] array} of the real examples that evaluation kept; text is str, an image bytes."""
-    kept = read_inputs(report.directory / PREDICTIONS)
+    kept = read_inputs(report.directory / INPUTS)
     return {
         name: np.char.decode(kept[input.feature].astype(bytes), "utf-8")
         if mlflow_dtype(input) == np.dtype("str")

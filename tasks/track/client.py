@@ -110,6 +110,12 @@ def run_url(uri: str, experiment_id: str, mlflow_run_id: str) -> str:
     return f"{_ui_address(uri)}/#/experiments/{experiment_id}/runs/{mlflow_run_id}?{_WORKFLOW}"
 
 
+def artifact_url(run_page: str, artifact: str) -> str:
+    """Returns the link of an artifact's page in the MLflow UI, by that of `run_url`."""
+    page, _, query = run_page.partition("?")
+    return f"{page}/artifacts/{artifact}?{query}"
+
+
 def compare_url(uri: str, experiment_ids: Sequence[str], mlflow_run_ids: Sequence[str]) -> str:
     """Returns the link of the page that shows runs side by side, like `run_url`."""
     lists = {"runs": mlflow_run_ids, "experiments": experiment_ids}

@@ -108,8 +108,7 @@ def last_figures(run: Run) -> dict[str, float]:
         figures |= {"best_step": trained.best_step, f"best_{run.config.train.best_metric}": trained.best_value}
         figures["num_parameters"] = trained.num_parameters
     if report is not None:
-        figures |= {f"eval/{name}": value for name, value in report.figures.items()}
-        figures["eval/num_examples"] = report.num_examples
+        figures |= {f"eval/{name}": value for name, value in report.metrics.items()}
     return figures
 
 

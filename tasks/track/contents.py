@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RUN_ID_TAG = "millstream.run_id"
 WORKSPACE_TAG = "millstream.workspace"
 HOST_TAG = "millstream.host"
+REPORT_ARTIFACTS = "report"
 MAX_PARAMS_PER_CALL = 100  # MLflow's limits
 MAX_DIGEST_LENGTH = 36
 
@@ -58,8 +59,8 @@ def run_items(run: Run) -> Iterator[Item]:
         for file in sorted(run.profile.rglob("*.xplane.pb")):
             yield _file(file, str(file.parent.relative_to(run.directory)))
     if is_completed(run.report):
-        files = (file for file in sorted(run.report.iterdir()) if file.suffix in {".json", ".png"})
-        yield from (_file(file, "report") for file in files)  # the predictions stay where they are
+        files = (file for file in sorted(run.report.iterdir()) if file.suffix in {".html", ".json", ".md", ".png"})
+        yield from (_file(file, REPORT_ARTIFACTS) for file in files)  # the predictions stay where they are
     name = run_name(run, trained)
     yield Item("name", name, lambda client, to: client.update_run(to, name=name))
 
@@ -106,6 +107,8 @@ def _tags(run: Run, trained: TrainResult | None) -> dict[str, str]:
         tags["millstream.input_advice"] = trained.input_advice or "none"
         if trained.stopped_early:
             tags["millstream.stopped_early"] = trained.stopped_early
+    if state.lost_devices:
+        tags["millstream.lost_devices"] = "; ".join(state.lost_devices)
     if state.prefect_flow_run_ids:
         tags["prefect.flow_run_id"] = state.prefect_flow_run_ids[-1]
     return tags | (provenance.as_tags() if provenance is not None else {})

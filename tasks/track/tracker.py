@@ -85,9 +85,8 @@ class Tracker:
 
     def log_report(self, report: EvalReport) -> None:
         """Logs the figures as eval/*; the report and its plots are found where they lie."""
-        figures = {**report.figures, "num_examples": report.num_examples}
         # By the step of what was evaluated: a run that went on longer is evaluated once more.
-        self._log("eval", figures, step=int(report.checkpoint.name))
+        self._log("eval", report.metrics, step=int(report.checkpoint.name))
 
     def log_export(self, exported: ExportManifest) -> None:
         """Logs size, latency and largest difference of the exported model as export/*."""

@@ -1,11 +1,13 @@
-"""Checkpoints: every variable and the position, written whole or not at all, newest that verifies first."""
+"""Checkpoints: every variable and the position, written beside the training, whole or not at all."""
 
 import contextlib
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -57,14 +59,66 @@ def path_of(directory: Path, step: int) -> Path:
     return directory / f"{step:08d}"
 
 
-def save(directory: Path, variables: Sequence["keras.Variable"], position: Position) -> None:
-    """Writes the checkpoint of `position.step`, synced and marked COMPLETED.
+class Writer:
+    """Writes the checkpoints of a training beside it: one at a time, in their order.
+
+        with Writer(directory, keep=3) as writer:
+            writer.save(variables, position, replaces_older=True)
+
+    What a write raises is raised by the next call, or at the end of the block, which waits for the last of them.
+    """
+
+    def __init__(self, directory: Path, *, keep: int) -> None:
+        self._directory, self._keep = directory, keep
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._written: Future[None] | None = None
+
+    def save(self, variables: Sequence["keras.Variable"], position: Position, *, replaces_older: bool) -> None:
+        """Takes a copy of the values and returns; the checkpoint of `position.step` is there after `wait`.
+
+        `replaces_older` deletes what is not kept any more, once this one is whole.
+        """
+        self.wait()
+        self._written = self._thread.submit(self._write, snapshot(variables), position, replaces_older)
+
+    def wait(self) -> None:
+        """Returns once the last checkpoint is whole; raises TrainingError if it could not be written."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
+
+    def _write(self, arrays: Mapping[str, np.ndarray], position: Position, replaces_older: bool) -> None:
+        save(self._directory, arrays, position)
+        if replaces_older:
+            prune(self._directory, keep=self._keep, step=position.step)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.wait()
+        except TrainingError as unwritten:
+            if error is None:
+                raise
+            logger.warning("%s", unwritten)  # what ended the training is the greater news
+        finally:
+            self._thread.shutdown()
+
+
+def snapshot(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:
+    """Returns a copy of every value in the host's memory, by what has to agree before it is loaded again."""
+    return dict(zip(_keys(variables), (np.array(variable.value, order="C") for variable in variables), strict=True))
+
+
+def save(directory: Path, arrays: Mapping[str, np.ndarray], position: Position) -> None:
+    """Writes the checkpoint of `position.step` with a `snapshot`, synced and marked COMPLETED.
 
     Raises TrainingError if it cannot be written, because the disk is full for example; those before it stay.
     """
     try:
         with atomic_directory(path_of(directory, position.step)) as incomplete:
-            save_file(_arrays(variables), incomplete / VARIABLES)
+            save_file(dict(arrays), incomplete / VARIABLES)
             position.write(incomplete / POSITION)
     except (OSError, SafetensorError) as error:
         last = max((int(checkpoint.name) for checkpoint in completed(directory)), default=None)
@@ -144,13 +198,6 @@ def _best_step(checkpoint: Path) -> int:
         return Position.read(checkpoint / POSITION).best_step
     except DataError:  # damaged since it was written, so that no training will go on from it
         return 0
-
-
-def _arrays(variables: Sequence["keras.Variable"]) -> dict[str, np.ndarray]:
-    # ascontiguousarray makes a scalar one-dimensional, so it is told its shape again.
-    arrays = [np.asarray(variable.value) for variable in variables]
-    contiguous = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
-    return dict(zip(_keys(variables), contiguous, strict=True))
 
 
 def _keys(variables: Sequence["keras.Variable"]) -> list[str]:

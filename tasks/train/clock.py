@@ -36,14 +36,15 @@ def ready_wait_seconds(strategy: tf.distribute.Strategy, feed: Feed, clock: Cloc
     ready = feed.training(0).take(strategy.num_replicas_in_sync).cache().repeat()
     iterator = batches_of(strategy, ready)
 
-    @tf.function
+    @tf.function(autograph=False)
     def waits(num_steps: tf.Tensor) -> tf.Tensor:
-        seconds = tf.TensorArray(tf.float64, size=num_steps, element_shape=[])
-        for i in tf.range(num_steps):
-            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+        def wait(number: tf.Tensor, seconds: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             asked = clock()
             _, begun = timed_next(strategy, iterator, clock, asked)
-            seconds = seconds.write(i, begun - asked)
+            return number + 1, seconds.write(number, begun - asked)
+
+        start = (tf.constant(0), tf.TensorArray(tf.float64, size=num_steps, element_shape=[]))
+        _, seconds = tf.while_loop(lambda number, _: number < num_steps, wait, start, parallel_iterations=1)
         return seconds.stack()
 
     return float(np.median(waits(tf.constant(CALIBRATION_STEPS))))

@@ -63,7 +63,8 @@ def forward_flops(model: keras.Model) -> float | None:
     tells.
     """
     specs = {name: tf.TensorSpec([1, *tensor.shape[1:]], tensor.dtype) for name, tensor in model.input.items()}
-    graph = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(specs).graph
+    run = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
+    graph = run.get_concrete_function(specs).graph
     counted = [_flops(operation) for operation in _operations(graph)]
     known = [flops for flops in counted if flops is not None]
     return sum(known) if len(known) == len(counted) else None

@@ -42,6 +42,12 @@ class Head(Protocol):
     def predictions(self, outputs: NDArray[Any]) -> Floats:
         """Returns what the exported model answers: probabilities [n, num_classes], or numbers in their own unit."""
 
+    def decisions(self, predictions: Floats) -> NDArray[Any]:
+        """Returns what is said of each example, [n, ...] as `targets`: a class, those from the threshold, numbers."""
+
+    def losses(self, targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
+        """Returns [n], the loss of each example as `figures` has its mean."""
+
     def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
         """Returns the figures of a whole split, computed in float64, as `tasks.target.FIGURES` names them.
 
@@ -124,11 +130,19 @@ class _Multiclass(_Classes):
     def predictions(self, outputs: NDArray[Any]) -> Floats:
         return softmax(outputs.astype(np.float64), axis=1)
 
-    def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
+    def decisions(self, predictions: Floats) -> NDArray[Any]:
+        return predictions.argmax(axis=1)
+
+    def losses(self, targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
         logits = outputs.astype(np.float64)
-        log_sums = np.logaddexp.reduce(logits, axis=1)
-        losses = log_sums - np.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
-        return {"accuracy": float(np.mean(logits.argmax(axis=1) == targets)), "loss": float(losses.mean())}
+        found: Floats = np.logaddexp.reduce(logits, axis=1) - np.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
+        return found
+
+    def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
+        return {
+            "accuracy": float(np.mean(outputs.argmax(axis=1) == targets)),
+            "loss": float(self.losses(targets, outputs).mean()),
+        }
 
 
 @dataclass(frozen=True)
@@ -155,14 +169,20 @@ class _Binary(_Classes):
         positive = expit(outputs.astype(np.float64))
         return np.concatenate([1 - positive, positive], axis=1)
 
+    def decisions(self, predictions: Floats) -> NDArray[Any]:
+        return (predictions[:, 1] >= self.threshold).astype(np.int64)
+
+    def losses(self, targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
+        return _sigmoid_losses(targets, outputs[:, 0])
+
     def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
         from sklearn import metrics
 
         logits = outputs[:, 0].astype(np.float64)
-        predicted = expit(logits) >= self.threshold
+        predicted = self.decisions(self.predictions(outputs))
         figures = {
-            "accuracy": metrics.accuracy_score(targets == 1, predicted),
-            "loss": np.mean(np.logaddexp(0, logits) - targets * logits),
+            "accuracy": metrics.accuracy_score(targets, predicted),
+            "loss": self.losses(targets, outputs).mean(),
             "precision": metrics.precision_score(targets, predicted, zero_division=0),
             "recall": metrics.recall_score(targets, predicted, zero_division=0),
         }
@@ -188,14 +208,20 @@ class _MultiLabel(_Classes):
     def predictions(self, outputs: NDArray[Any]) -> Floats:
         return expit(outputs.astype(np.float64))
 
+    def decisions(self, predictions: Floats) -> NDArray[Any]:
+        return (predictions >= self.threshold).astype(np.uint8)
+
+    def losses(self, targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
+        return _sigmoid_losses(targets, outputs).mean(axis=1)
+
     def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
         from sklearn import metrics
 
         logits = outputs.astype(np.float64)
-        predicted = expit(logits) >= self.threshold
+        predicted = self.decisions(self.predictions(outputs))
         share = targets.mean(axis=0)
         figures = {
-            "loss": np.mean(np.logaddexp(0, logits) - targets * logits),
+            "loss": self.losses(targets, outputs).mean(),
             "subset_accuracy": metrics.accuracy_score(targets, predicted),
             "micro_f1": metrics.f1_score(targets, predicted, average="micro", zero_division=0),
             "macro_f1": metrics.f1_score(targets, predicted, average="macro", zero_division=0),
@@ -234,14 +260,19 @@ class _Regression:
     def predictions(self, outputs: NDArray[Any]) -> Floats:
         return outputs.astype(np.float64) * self.std + self.mean
 
+    def decisions(self, predictions: Floats) -> NDArray[Any]:
+        return predictions
+
+    def losses(self, targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
+        errors = np.abs((targets.astype(np.float64) - self.mean) / self.std - outputs.astype(np.float64))
+        return np.asarray(NUMPY_LOSSES[self.kind](errors).mean(axis=1))
+
     def figures(self, targets: NDArray[Any], outputs: NDArray[Any]) -> dict[str, float]:
         from sklearn import metrics
 
         wanted, found = targets.astype(np.float64), self.predictions(outputs)
         figures = {
-            "loss": NUMPY_LOSSES[self.kind](
-                np.abs((wanted - self.mean) / self.std - outputs.astype(np.float64))
-            ).mean(),
+            "loss": self.losses(targets, outputs).mean(),
             "mae": metrics.mean_absolute_error(wanted, found),
             "rmse": metrics.root_mean_squared_error(wanted, found),
         }
@@ -252,6 +283,12 @@ class _Regression:
     def as_learned(self, targets: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         # In float64, or a time of 1.7e9 seconds would have a grain of two minutes before its mean is taken off.
         return tf.cast((tf.cast(targets, tf.float64) - self.mean) / self.std, dtype)
+
+
+def _sigmoid_losses(targets: NDArray[Any], outputs: NDArray[Any]) -> Floats:
+    logits = outputs.astype(np.float64)
+    found: Floats = np.logaddexp(0, logits) - targets * logits
+    return found
 
 
 def _logit(probability: float) -> float:

@@ -44,7 +44,10 @@ class Predictor:
         def replica(batch: dict[str, tf.Tensor]) -> tf.Tensor:
             return model({name: batch[name] for name in names}, training=False)
 
-        self._run = tf.function(lambda batch: strategy.run(replica, args=(batch,)), reduce_retracing=True)
+        def run(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+            return strategy.run(replica, args=(batch,))
+
+        self._run = tf.function(run, autograph=False, reduce_retracing=True)
 
     def predict(self) -> Predictions:
         """Returns the predictions of the model as it is now; raises Stopped if a signal comes meanwhile."""

@@ -18,7 +18,7 @@ from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.train import checkpoint
 from tasks.train.batches import batches_of, next_batch
-from tasks.train.checkpoint import Position
+from tasks.train.checkpoint import Position, Writer
 from tasks.train.clock import Clock, in_graph_clock, ready_wait_seconds
 from tasks.train.early_stopping import is_better, judge
 from tasks.train.exhausted import smaller_if_exhausted
@@ -56,44 +56,47 @@ def train(workspace: str, run_id: str, shards: dict[str, Any]) -> dict[str, Any]
     run_steps = _make_run_steps(setup, config, clock)
     batches = _batches_from(setup, position.step)
     timing = Timing(ready_wait_seconds(setup.strategy, setup.feed, clock), work_of(setup))
-    if position.step == 0 and config.on_nonfinite == "rollback":
-        _save(run, setup, position)
-    # Nothing is done yet, and to compile may take longer than whoever asked will wait.
-    stop_if(setup.team.any(stop_requested()))
-    phase = "compile"
-    while not _is_done(setup, position):
-        if position.step in position.skipped:
-            next_batch(setup.strategy, batches)
-            position = position.model_copy(update={"step": position.step + 1})
-        elif not _epoch_is_open(setup, position):
-            progress(phase)
-            with smaller_if_exhausted(run, setup):
-                outcomes = _take_steps(run, setup, position, partial(in_plain_words, run_steps, batches), timing)
-            phase = "steps"
-            position = _advance(position, outcomes)
-            if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position stands before it
-                what = "loss or gradient" + (", with the loss scale at its smallest," if setup.loss_scale else "")
-                position = roll_back(run, setup, position, step=position.step, what=what)
-                batches = _batches_from(setup, position.step)
+    with Writer(run.checkpoints, keep=config.keep_checkpoints) as writer:
+        if position.step == 0 and config.on_nonfinite == "rollback":
+            _save(writer, setup, position)
+        # Nothing is done yet, and to compile may take longer than whoever asked will wait.
+        stop_if(setup.team.any(stop_requested()))
+        phase = "compile"
+        while not _is_done(setup, position):
+            if position.step in position.skipped:
+                next_batch(setup.strategy, batches)
+                position = position.model_copy(update={"step": position.step + 1})
+            elif not _epoch_is_open(setup, position):
+                progress(phase)
+                with smaller_if_exhausted(run, setup):
+                    outcomes = _take_steps(run, setup, position, partial(in_plain_words, run_steps, batches), timing)
+                phase = "steps"
+                position = _advance(position, outcomes)
+                if not bool(outcomes.healthy.numpy().all()):  # that step was not applied: the position is before it
+                    what = "loss or gradient" + (", with the loss scale at its smallest," if setup.loss_scale else "")
+                    position, batches = _go_back(run, setup, writer, position, step=position.step, what=what)
+                    continue
+                progress("step", step=position.step, total=setup.total_steps, **timing.figures())
+            # Each asks at the same place, or one would wait for the others in the next step for ever.
+            asked_to_stop = setup.team.any(stop_requested())
+            if not (asked_to_stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
                 continue
-            progress("step", step=position.step, total=setup.total_steps, **timing.figures())
-        # Each asks at the same place, or one would wait for the others in the next step for ever.
-        asked_to_stop = setup.team.any(stop_requested())
-        if not (asked_to_stop or _ends_epoch(setup, position.step) or position.step % setup.checkpoint_every == 0):
-            continue
-        if not weights_are_finite(setup):
-            position = roll_back(run, setup, position, step=position.step - 1, what="a weight or statistic after it")
-            batches = _batches_from(setup, position.step)
-            continue
-        if _epoch_is_open(setup, position):
-            with contextlib.suppress(Stopped):  # the next process validates
-                position = _close_epoch(run, setup, position, timing)
-        _save(run, setup, position)
-        if setup.team.any(stop_requested()) and not _is_done(setup, position):  # also while it was written
-            raise Stopped(
-                f"stopped by a signal at step {position.step} of {setup.total_steps}; "
-                "the checkpoint is saved, and the same command goes on from it"
-            )
+            if not weights_are_finite(setup):
+                what = "a weight or statistic after it"
+                position, batches = _go_back(run, setup, writer, position, step=position.step - 1, what=what)
+                continue
+            progress("checkpoint", step=position.step)
+            writer.wait()  # no figures are recorded beyond a checkpoint that is not there yet
+            if _epoch_is_open(setup, position):
+                with contextlib.suppress(Stopped):  # the next process validates
+                    position = _close_epoch(run, setup, position, timing)
+            _save(writer, setup, position)
+            if setup.team.any(stop_requested()) and not _is_done(setup, position):  # also while it validated
+                writer.wait()
+                raise Stopped(
+                    f"stopped by a signal at step {position.step} of {setup.total_steps}; "
+                    "the checkpoint is saved, and the same command goes on from it"
+                )
     if not setup.team.is_chief:
         return {}
     return _result(run, setup, position, resumed_from_step).model_dump(mode="json")
@@ -126,15 +129,24 @@ def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps
     return make_run_steps(setup, config, clock=clock)
 
 
-def _save(run: Run, setup: Setup, position: Position) -> None:
-    """Writes the checkpoint of this position, and deletes those that are not kept; the chief does, for all workers."""
+def _save(writer: Writer, setup: Setup, position: Position) -> None:
+    """Begins to write the checkpoint of this position; the chief does, for all workers."""
+    if setup.team.is_chief:
+        # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
+        writer.save(setup.variables, position, replaces_older=not _epoch_is_open(setup, position))
+
+
+def _go_back(
+    run: Run, setup: Setup, writer: Writer, position: Position, *, step: int, what: str
+) -> tuple[Position, tf.data.Iterator]:
+    """Returns the position of the newest good checkpoint, which is loaded, and the batches from there; `roll_back`
+    says the rest.
+    """
     progress("checkpoint", step=position.step)
-    if not setup.team.is_chief:
-        return
-    checkpoint.save(run.checkpoints, setup.variables, position)
-    # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
-    if not _epoch_is_open(setup, position):
-        checkpoint.prune(run.checkpoints, keep=run.config.train.keep_checkpoints, step=position.step)
+    writer.wait()
+    setup.team.any(False)  # no worker looks for the newest before the chief has written it
+    position = roll_back(run, setup, position, step=step, what=what)
+    return position, _batches_from(setup, position.step)
 
 
 def _record(run: Run, setup: Setup, metrics: dict[str, float], *, step: int) -> None:

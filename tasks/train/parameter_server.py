@@ -21,7 +21,7 @@ def make_asynchronous_steps(setup: Setup, config: TrainConfig) -> RunSteps:
     assert coordinator is not None
     step = make_step(replace(setup, strategy=coordinator.strategy), config)
 
-    @tf.function
+    @tf.function(autograph=False)
     def take(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         return step(batch, tf.constant(True))
 

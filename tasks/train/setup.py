@@ -12,6 +12,7 @@ from tasks.distribution import Distribute
 from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.feed.advice import FeedFacts, feed_facts
+from tasks.feed.columns import check_columns
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model, check_invariance
@@ -101,6 +102,7 @@ def set_up(run: Run, shards: Shards, *, microbatch: int | None = None) -> Setup:
     It configures the process's devices: call it once, before any other TensorFlow operation.
     """
     config, manifest = run.config, shards.manifest()
+    check_columns(manifest, config.evaluate.slices)  # not after hours of training
     strategy = placing = open_strategy(config.distribute)
     coordinator = None
     if isinstance(placing, tf.distribute.ParameterServerStrategy):

@@ -1,7 +1,7 @@
 """The replica step: forward, backward, one sum over the replicas, the update; and the loop round it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -36,6 +36,7 @@ class StepOutcomes(NamedTuple):
 
 
 RunSteps = Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]
+Columns = tuple[tf.TensorArray, ...]
 
 
 def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSteps:
@@ -46,13 +47,9 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
     """
     strategy, step = setup.strategy, make_step(setup, config)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
-        columns = [tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in _dtypes(keras.config.floatx())]
-        healthy, done = tf.constant(True), clock()
-        for i in tf.range(num_steps):
-            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
-            asked = done
+        def take(number: tf.Tensor, asked: tf.Tensor, healthy: tf.Tensor, columns: Columns) -> tuple[Any, ...]:
             batch, begun = timed_next(strategy, iterator, clock, asked)
             num_valid = _first(strategy, batch["num_valid"])
             with tf.control_dependencies([begun]):
@@ -60,7 +57,14 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
             with tf.control_dependencies([loss, applied]):
                 done = clock()
             values = (loss, score, num_valid, healthy, applied, begun - asked, done - asked)
-            columns = [column.write(i, value) for column, value in zip(columns, values, strict=True)]
+            columns = tuple(column.write(number, value) for column, value in zip(columns, values, strict=True))
+            return number + 1, done, healthy, columns
+
+        dtypes = _dtypes(keras.config.floatx())
+        columns = tuple(tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in dtypes)
+        start = (tf.constant(0), clock(), tf.constant(True), columns)
+        # Not a loop in Python, which only AutoGraph could put into the graph; it is off in workers.
+        *_, columns = tf.while_loop(lambda number, *_: number < num_steps, take, start, parallel_iterations=1)
         return StepOutcomes(*(column.stack() for column in columns))
 
     return run_steps

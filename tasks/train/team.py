@@ -60,7 +60,7 @@ class Team:
     ) -> Callable[[tf.Tensor, tf.DType], tf.Tensor]:
         """Returns run(value, dtype): the same result of a collective for all, of each replica's value as a dtype."""
 
-        @tf.function(reduce_retracing=True)
+        @tf.function(autograph=False, reduce_retracing=True)
         def run(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
             def replica(part: tf.Tensor) -> tf.Tensor:
                 # The identity makes a value of the replica's own device, which a collective wants.

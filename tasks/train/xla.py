@@ -17,7 +17,7 @@ Contribution = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], list[
 
 def compiled(contribution: Contribution) -> Contribution:
     """Returns what `contribution`(batch, step, scale, num_parts) returns, compiled; each replica compiles its own."""
-    program: Any = tf.function(contribution, jit_compile=True)
+    program: Any = tf.function(contribution, autograph=False, jit_compile=True)
 
     def contribute(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor, num_parts: int) -> list[tf.Tensor]:
         # XLA has no text; what is left of it, such as names, is not for the model.

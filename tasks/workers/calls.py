@@ -92,7 +92,7 @@ class Call:
             error = outcome["error"]
             if "mendable" in error:
                 raise getattr(errors, error["mendable"])(error["message"])
-            kind = WorkerLost if "peer" in error else WorkerError
+            kind = WorkerLost if "peer" in error or "device" in error else WorkerError
             raise kind(f"{self.function} failed, its traceback is in {self.log}: {error['message']}")
         if code != 0 or not outcome:
             raise kind(f"{self.function} ended with exit code {code} before it returned; see the end of {self.log}")

@@ -5,12 +5,14 @@ import faulthandler
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +27,8 @@ TOLD_TWICE = 128 + signal.SIGTERM  # exit code of a worker that did not end at t
 LOCK_TIMEOUT_SECONDS = ORPHAN_GRACE_SECONDS + 2  # whoever holds it longer is no orphan
 # TensorFlow's errors in a worker whose collective lost another worker, or whose own service could not begin.
 PEER_LOST = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError", "UnknownError"})
+# In the messages of TensorFlow's errors when a GPU or its driver failed: a new process may find it well, or gone.
+_DEVICE_FAILED = re.compile("CUDA_ERROR_|_STATUS_EXECUTION_FAILED|_STATUS_INTERNAL_ERROR|unhandled cuda error")
 _PART_LENGTH = 1024  # characters of ASCII JSON; at most doubled by being quoted once more
 
 
@@ -89,7 +93,7 @@ def run(request: dict[str, Any], *, reports: int, alive: int, chief: int | None 
             _settle(request, reports, alive, chief)
             _take_lock(request["lock"])
             module, _, name = request["function"].partition(":")
-            function = getattr(importlib.import_module(module), name)
+            function = without_autograph(getattr(importlib.import_module(module), name))
             outcome = json.dumps({"result": function(**request["arguments"])})
             code = 0
         except BaseException as error:  # noqa: BLE001 - told to the flow process, which raises it again
@@ -107,6 +111,18 @@ def run(request: dict[str, Any], *, reports: int, alive: int, chief: int | None 
     finally:
         # Not sys.exit: the stack below is the server's, and TensorFlow's threads make a slow and unsafe exit.
         os._exit(code)
+
+
+def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, with AutoGraph switched off for all that it calls.
+
+    It reads and rewrites the source of every function that TensorFlow traces, which is half of what a training takes to
+    begin. Nothing here is written for it, and Keras's own training does without it too. A tf.function has to say so
+    once more: autograph=False.
+    """
+    import tensorflow as tf  # has been imported by the server
+
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def _settle(request: dict[str, Any], reports: int, alive: int, chief: int | None) -> None:
@@ -177,4 +193,6 @@ def _describe(error: BaseException) -> dict[str, str]:
     message = "".join(traceback.format_exception_only(error)).strip()
     if "TF_CONFIG" in os.environ and type(error).__name__ in PEER_LOST:  # whose messages run to pages
         return {"peer": "lost", "message": f"another worker cannot be reached ({type(error).__name__})"}
+    if _DEVICE_FAILED.search(message):
+        return {"device": "failed", "message": message}
     return {"message": message}

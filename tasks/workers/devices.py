@@ -15,7 +15,7 @@ from tasks.distribution import (
     ParameterServer,
 )
 from tasks.errors import ConfigError
-from tasks.workers.child import answer_sigterm
+from tasks.workers.child import answer_sigterm, progress
 from tasks.workers.cluster import leads, place_in_cluster
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def open_strategy(distribute: Distribute) -> "tf.distribute.Strategy":
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
+    progress("start", num_gpus=len(gpus))
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     kind = "GPU" if gpus else "CPU"
@@ -187,6 +188,22 @@ def _gpu_details(strategy: "tf.distribute.Strategy") -> list[dict[str, Any]]:
         return []
     numbers = [int(name.rpartition(":")[2]) for name in strategy.extended.worker_devices if "GPU" in name]
     return [tf.config.experimental.get_device_details(gpus[number]) for number in numbers]
+
+
+def try_gpu() -> dict[str, bool]:
+    """Returns {"answers": whether the first GPU that this process sees can be computed on}; one that is merely full
+    counts as one that can."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return {"answers": False}
+    tf.config.experimental.set_memory_growth(gpus[0], True)
+    try:
+        with tf.device("GPU:0"):
+            return {"answers": float(tf.reduce_sum(tf.ones([8]))) == 8}
+    except tf.errors.OpError as error:
+        return {"answers": isinstance(error, tf.errors.ResourceExhaustedError) or "OUT_OF_MEMORY" in str(error)}
 
 
 def describe_devices() -> dict[str, Any]:

@@ -20,7 +20,14 @@ logger = logging.getLogger("millstream")
 def wanted_devices(
     distribute: Distribute, environment: Mapping[str, str] = os.environ, devices: Path = Path("/dev")
 ) -> list[str]:
-    """Returns the names of the devices that a run takes, sorted: GPUs by number or uuid, or the CPU.
+    """Returns the names of the devices that a run takes, sorted: GPUs by number or uuid, or the CPU."""
+    return [f"gpu-{name}" for name in sorted(wanted_gpus(distribute, environment, devices))] or [CPU]
+
+
+def wanted_gpus(
+    distribute: Distribute, environment: Mapping[str, str] = os.environ, devices: Path = Path("/dev")
+) -> list[str]:
+    """Returns the names by which CUDA knows the GPUs that a run takes, in TensorFlow's order.
 
     They are the first of CUDA_VISIBLE_DEVICES, else of all there are; nothing of CUDA or TensorFlow is loaded.
     """
@@ -36,7 +43,7 @@ def wanted_devices(
             number = count
         case _:
             number = len(gpus)
-    return [f"gpu-{name}" for name in sorted(gpus[:number])] or [CPU]
+    return gpus[:number]
 
 
 def locks_folder() -> Path:

@@ -55,6 +55,7 @@ def join_network(pid: int) -> bool:
         if libc.setns(namespace, kind) != 0:
             return False
         os.close(namespace)
+    _bring_up()  # the other may have moved there just now and not have come to it
     return True
 
 
@@ -67,6 +68,11 @@ def _leave() -> bool:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _bring_up()
+    return True
+
+
+def _bring_up() -> None:
+    """Brings up the loopback interface, the only one of a new network; one that is up stays so."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _IS_UP))
-    return True

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.bench.runner import Cost
-from tasks.bench.step import SIDES, bench_step, step_costs, step_ratios, step_rows
+from tasks.bench.step import CHECKPOINT, SIDES, bench_step, checkpoint_rows, step_costs, step_ratios, step_rows
 
 SHORT = {"ours": [Cost(2, 3)], "fit": [Cost(9, 9)], "hand_loop": [Cost(2, 3)], "tf_function": [Cost(4, 5)]}
 LONG = {"ours": [Cost(22, 23)], "fit": [Cost(69, 49)], "hand_loop": [Cost(12, 13)], "tf_function": [Cost(44, 25)]}
@@ -29,16 +29,18 @@ def test_ratios_are_cpu_seconds_over_ours_and_for_the_cnn_our_rate_over_that_of_
 
 
 def test_a_checkpoint_is_told_as_the_share_of_a_hundred_steps_that_it_takes():
-    checkpoint = {"checkpoint": [Cost(1, 10)]}
-    rows = step_rows(SHORT | checkpoint, LONG | checkpoint, STEPS, name="cnn_x1")
-    assert (rows[-1].side, rows[-1].metric, rows[-1].median) == ("checkpoint", "share_of_100_steps_cnn_x1", 10 / 200)
+    rows = checkpoint_rows([Cost(1, 10)], [Cost(4, 2)], name="cnn_x1")
+    assert {(row.side, row.metric): row.median for row in rows} == {
+        ("checkpoint", "share_of_100_steps_cnn_x1"): 10 / 200,
+        ("checkpoint", "cpu_share_of_100_steps_cnn_x1"): 1 / 400,
+    }
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(300)
 def test_the_report_has_every_side():
     report = bench_step(rounds=1, models=("mlp",), replicas=(2,))
-    assert {row.side for row in report.rows} == set(SIDES)
+    assert {row.side for row in report.rows} == {*SIDES, CHECKPOINT}
     assert all(row.median > 0 for row in report.rows if "per_step" in row.metric)
     assert report.ratios.keys() == {"fit", "hand_loop", "tf_function"}
     assert json.loads(report.model_dump_json()).keys() == {"rows", "ratios", "host"}

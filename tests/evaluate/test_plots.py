@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from sklearn import metrics
 
 from tasks.evaluate import plots
+from tasks.evaluate.report import Calibration
 
 HISTORY = {
     "epoch": {10: 1.0, 20: 2.0, 30: 3.0},
@@ -67,6 +69,35 @@ def test_curves_of_two_classes_end_in_their_corners(tmp_path):
     figure = plots.precision_recall_curve(labels, scores, positive="yes")
     figure.savefig(tmp_path / "precision_recall.png")
     assert figure.axes[0].get_xlabel() == "recall (share of yes that is found)"
+
+
+def test_several_classes_have_their_curves_and_the_mean_of_them(tmp_path):
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    probabilities = np.array([[5, 3, 2, 0], [2, 7, 1, 0], [3, 6, 1, 0], [1, 7, 2, 0], [1, 2, 7, 0], [2, 1, 7, 0]]) / 10
+    for kind, name, score in (
+        ("roc", "AUC", metrics.roc_auc_score),
+        ("precision_recall", "AP", metrics.average_precision_score),
+    ):
+        figure = plots.one_vs_rest(kind, labels, probabilities, ("a", "b", "c", "absent"))
+        figure.savefig(tmp_path / "curves.png")
+        a, b, c = (score(labels == place, probabilities[:, place]) for place in range(3))
+        shown = [*sorted([f"a: {name} {a:.3f}", f"b: {name} {b:.3f}"], key=lambda text: text[-5:]), f"c: {name} 1.000"]
+        mean = f"mean of 3 classes: {name} {(a + b + c) / 3:.3f}"
+        assert figure.axes[0].get_legend_handles_labels()[1] == [*shown, mean]
+    many = np.arange(30)
+    figure = plots.one_vs_rest("roc", many, np.eye(30), [f"class {number}" for number in many])
+    assert len(figure.axes[0].lines) == len(plots.CURVES) + 1
+
+
+def test_reliability_shows_accuracy_by_confidence_and_how_many(tmp_path):
+    shares = {"low": 0.2, "high": 0.3, "num_examples": 5, "mean_confidence": 0.25, "accuracy": 0.4}
+    bins = [shares, {**shares, "low": 0.9, "high": 1, "num_examples": 3, "mean_confidence": 0.95, "accuracy": 1}]
+    figure = plots.reliability(Calibration.model_validate({"ece": 0.1125, "bins": bins}))
+    figure.savefig(tmp_path / "calibration.png")
+    upper, lower = figure.axes
+    (curve,) = (line for line in upper.lines if line.get_label() == "ECE 0.1125")
+    np.testing.assert_array_equal(curve.get_xydata(), [[0.25, 0.4], [0.95, 1]])
+    assert [(bar.get_x(), bar.get_height()) for bar in lower.patches] == [(0.2, 5), (0.9, 3)]
 
 
 def test_the_table_of_classes_begins_with_the_worst(tmp_path):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from sklearn import metrics
 
 from tasks.errors import ExportError
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tasks.evaluate.stage import evaluate
 from tasks.events import history
@@ -27,8 +28,7 @@ def carried_through(kind, digits, workspace, *overrides):
     trained = train(run, shards)
     report = evaluate(run, shards, trained)
     exported = export(run, shards, trained, report)
-    with np.load(report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        return shards, run, report, dict(predictions), exported
+    return shards, run, report, read_predictions(report.directory / PREDICTIONS), exported
 
 
 def answers(shards, exported):
@@ -43,7 +43,7 @@ def answers(shards, exported):
 
 def test_a_regression_is_told_and_answered_in_its_own_unit(digits, workers, tmp_path):
     shards, _, report, predictions, exported = carried_through("regression", digits, tmp_path)
-    true, found = predictions["labels"], predictions["values"]
+    true, found = predictions.targets, predictions.predictions
     assert (report.headline, report.classes) == ("mae", ())
     assert report.figures["mae"] == metrics.mean_absolute_error(true, found)
     assert [each.name for each in report.numbers] == ["price", "size"]
@@ -53,7 +53,7 @@ def test_a_regression_is_told_and_answered_in_its_own_unit(digits, workers, tmp_
     assert (report.directory / "errors.png").stat().st_size > 1000
 
     ids, answer = answers(shards, exported)
-    np.testing.assert_array_equal(ids, predictions["ids"])
+    np.testing.assert_array_equal(ids, predictions.ids)
     _, deviations = shards.manifest().target_scale
     assert np.abs((answer["values"] - found) / deviations).max() <= 1e-5
     assert exported.outputs == {"values": SignatureOutput(shape=(2,), dtype="float64")}
@@ -63,7 +63,7 @@ def test_a_regression_is_told_and_answered_in_its_own_unit(digits, workers, tmp_
 def test_any_number_of_classes_are_told_and_answered_at_the_threshold(digits, workers, tmp_path):
     settings = ("evaluate.threshold=0.3", "train.best_metric=val_macro_f1")
     shards, run, report, predictions, exported = carried_through("multi_label", digits, tmp_path, *settings)
-    true, predicted = predictions["labels"], predictions["probabilities"] >= 0.3
+    true, predicted = predictions.targets, predictions.predictions >= 0.3
     table = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     for place, each in enumerate(report.classes):
         assert (each.precision, each.recall, each.f1, each.num_examples) == tuple(column[place] for column in table)
@@ -71,8 +71,8 @@ def test_any_number_of_classes_are_told_and_answered_at_the_threshold(digits, wo
     assert (report.directory / "classes.png").stat().st_size > 1000
 
     ids, answer = answers(shards, exported)
-    np.testing.assert_array_equal(ids, predictions["ids"])
-    np.testing.assert_allclose(answer["probabilities"], predictions["probabilities"], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(ids, predictions.ids)
+    np.testing.assert_allclose(answer["probabilities"], predictions.predictions, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(answer["class"], answer["probabilities"] >= np.float32(0.3))
     names = np.array(["low", "odd", "wide"])
     assert answer["label"].tolist() == ["|".join(names[row == 1]).encode() for row in answer["class"]]

@@ -11,6 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from tasks.errors import DataError, ExportError
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tasks.evaluate.stage import evaluate
 from tasks.export.answer import OneClass
@@ -43,15 +44,10 @@ np.savez(answers, **{name: value.astype("S9") if value.dtype == object else valu
 """
 
 
-def read_predictions(directory):
-    with np.load(directory / PREDICTIONS, allow_pickle=False) as predictions:
-        return dict(predictions)
-
-
 def test_it_loads_with_tensorflow_alone_and_gives_what_was_trained(exported, report, trained_run, tmp_path):
-    predictions = read_predictions(report.directory)
+    predictions = read_predictions(report.directory / PREDICTIONS)
     images, answers = tmp_path / "images.npy", tmp_path / "answers.npz"
-    np.save(images, load_digits().images[predictions["ids"]][..., None])
+    np.save(images, load_digits().images[predictions.ids][..., None])
     shards = [str(trained_run.shards.directory / s.file) for s in trained_run.shards.manifest().splits["test"].shards]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run(
@@ -64,7 +60,7 @@ def test_it_loads_with_tensorflow_alone_and_gives_what_was_trained(exported, rep
     for signature in exported.signatures:
         for size in ("all", "one"):
             answer = {name: found[f"{signature}/{size}/{name}"] for name in ("probabilities", "class", "label")}
-            expected = predictions["probabilities"][: len(answer["class"])]
+            expected = predictions.predictions[: len(answer["class"])]
             assert answer["probabilities"].dtype == np.float32
             np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-5)
             assert answer["class"].dtype == np.int64

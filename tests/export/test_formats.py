@@ -15,6 +15,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tasks.config import ModelConfig, build_config
 from tasks.errors import ConfigError, ExportError
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tasks.export import keras_file, onnx_file
 from tasks.export.answer import OneClass
@@ -47,8 +48,7 @@ def seen(report: Any, trained_run: Any) -> tuple[np.ndarray, np.ndarray]:
     records = tf.stack(list(tf.data.TFRecordDataset(files)))
     stored = tf.io.parse_example(records, {"image": tf.io.FixedLenFeature([], tf.string)})["image"]
     images = tf.reshape(tf.io.decode_raw(stored, tf.uint8), (-1, 8, 8, 1)).numpy()
-    with np.load(report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        return images, predictions["probabilities"]
+    return images, read_predictions(report.directory / PREDICTIONS).predictions
 
 
 def test_what_a_model_is_exported_as_is_made_anew_when_it_is_to_be_more(in_every_format: ExportManifest) -> None:

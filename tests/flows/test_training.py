@@ -71,7 +71,10 @@ def test_the_mlflow_run_holds_dataset_plots_config_and_manifest(finished, mlflow
     names = {
         item.path for folder in ("", "report", "data") for item in client.list_artifacts(mlflow_run.info.run_id, folder)
     }
-    assert {"config.yaml", "report/confusion_matrix.png", "report/learning_curves.png", "data/manifest.json"} <= names
+    report = {
+        f"report/{name}" for name in ("confusion_matrix.png", "learning_curves.png", "report.html", "model_card.md")
+    }
+    assert {"config.yaml", "data/manifest.json"} | report <= names
 
 
 def test_the_exported_model_is_registered(finished):

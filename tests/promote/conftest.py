@@ -25,6 +25,7 @@ CONFIG = {
     "model": {"build": "tasks.models.tabular:build", "args": {"width": 16}},
     "train": {"total": "1 epochs", "optimizer": {"learning_rate": 1e-3, "schedule": {"kind": "constant"}}},
     "distribute": {"kind": "mirrored", "num_replicas": 2},
+    "evaluate": {"slices": ["colour", "weight (g)", "count"], "min_slice_examples": 3},
 }
 
 

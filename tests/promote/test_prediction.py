@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tasks.errors import ConfigError, DataError
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tasks.export.manifest import EXPORT, SignatureInput
 from tasks.files import write_atomic
@@ -99,8 +100,8 @@ def test_a_registered_model_answers_rows_as_the_evaluation_did(every_kind: Regis
     rows.write_text(json.dumps([_row(id) for id in range(160, 171)]))
     found = predict("every_kind", [rows], every_kind.run.workspace)
     assert (found.model, found.notes) == (every_kind.model, ())
-    with np.load(every_kind.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        due = dict(zip(predictions["ids"].tolist(), predictions["probabilities"], strict=True))
+    reported = read_predictions(every_kind.report.directory / PREDICTIONS)
+    due = dict(zip(reported.ids.tolist(), reported.predictions, strict=True))
     for row, answer in enumerate(found.predictions):
         wanted = due[160 + row]
         np.testing.assert_allclose([answer.outputs[name] for name in LABEL_MAP], wanted, rtol=0, atol=1e-5)

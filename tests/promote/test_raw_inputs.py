@@ -12,10 +12,11 @@ import tensorflow as tf
 from mlflow.models import Model
 
 from tasks.evaluate.inputs import read_inputs
-from tasks.evaluate.report import PREDICTIONS
+from tasks.evaluate.predictions import read_predictions
+from tasks.evaluate.report import INPUTS, PREDICTIONS, WORST_INPUTS
 from tasks.export.manifest import SignatureInput
 from tasks.track.client import open_client, tracking_uri
-from tests.every_kind import make_example
+from tests.every_kind import LABEL_MAP, make_example
 from tests.promote.conftest import Registered
 
 # What a user of the registry does: MLflow and TensorFlow, nothing of ours; in Python, and as the server gets it.
@@ -66,11 +67,35 @@ def test_both_signatures_give_what_was_evaluated(every_kind: Registered) -> None
 
 
 def test_evaluation_keeps_the_first_examples_as_they_are_stored(every_kind: Registered) -> None:
-    kept = read_inputs(every_kind.report.directory / PREDICTIONS)
+    kept = read_inputs(every_kind.report.directory / INPUTS)
     for row in range(4):
         example = make_example(160 + row)
         for name, values in kept.items():
             assert np.array_equal(values[row], example[name]), name
+
+
+def test_evaluation_tells_of_columns_of_every_kind_and_shows_the_worst_inputs(every_kind: Registered) -> None:
+    report, examples = every_kind.report, {id: make_example(id) for id in range(160, 171)}
+    found = {(each.column, each.value): each for each in report.slices}
+    colours = {"blue": 2, "grün": 2, "never seen": 2, "red": 3, "(missing)": 2}
+    assert {value: each.num_examples for (column, value), each in found.items() if column == "colour"} == colours
+    assert [value for (column, value), each in found.items() if column == "colour" and not each.is_small] == ["red"]
+    assert {value: each.num_examples for (column, value), each in found.items() if column == "count"} == {
+        "0": 2,
+        **{str(count): 1 for count in range(1, 10)},
+    }
+    weights = {value: each.num_examples for (column, value), each in found.items() if column == "weight (g)"}
+    assert (weights.pop("(missing)"), sum(weights.values())) == (2, 9)
+
+    assert (report.num_leaked, report.leaked) == (0, ())
+    inputs = json.loads((report.directory / WORST_INPUTS).read_text())
+    assert len(report.worst) == len(inputs) == 11
+    for each in report.worst:
+        example = examples[each.id]
+        assert each.target == LABEL_MAP[example["label"]]
+        assert (report.directory / each.images["photo"]).read_bytes() == example["photo"]
+        assert inputs[str(each.id)]["comment"] == example["comment"].decode()
+        assert inputs[str(each.id)]["weight (g)"] == (None if each.id % 4 == 3 else example["weight (g)"])
 
 
 def test_the_signature_of_the_registered_model_is_what_is_sent(every_kind: Registered) -> None:
@@ -110,9 +135,8 @@ def test_a_stranger_is_answered_as_the_evaluation_was(every_kind: Registered) ->
     )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
-    with np.load(every_kind.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        [place] = np.flatnonzero(predictions["ids"] == 170)
-        expected = predictions["probabilities"][place]
+    reported = read_predictions(every_kind.report.directory / PREDICTIONS)
+    [expected] = reported.predictions[reported.ids == 170]
     for probabilities in answers["probabilities"]:
         np.testing.assert_allclose(probabilities, [expected], rtol=0, atol=1e-5)
     assert answers["label"][0] == answers["label"][1] == [("no", "yes", "später")[expected.argmax()]]

@@ -13,7 +13,8 @@ from mlflow import MlflowClient
 from mlflow.models import Model
 
 from tasks.errors import ConfigError, TrackingError
-from tasks.evaluate.report import PREDICTIONS
+from tasks.evaluate.inputs import read_inputs
+from tasks.evaluate.report import INPUTS
 from tasks.export.manifest import EXPORT
 from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
@@ -98,6 +99,9 @@ def test_the_version_leads_back_to_run_data_and_figures(
         "millstream.data_digest": trained_run.shards.data_digest,
         "eval.test.accuracy": f"{report.figures['accuracy']:.6g}",
     }
+    assert version.description.startswith(f"# digits\n\naccuracy **{report.figures['accuracy']:.4f}**")
+    for line in (f"- data digest: {trained_run.shards.data_digest}", 'mlflow.pyfunc.load_model("models:/digits/1")'):
+        assert line in version.description
     found = client.get_run(version.run_id)
     assert found.info.status == "FINISHED"
     [output] = found.outputs.model_outputs
@@ -121,8 +125,7 @@ def test_signature_example_and_requirements_are_there(
         ("label", np.dtype("str"), (-1,)),
     ]
     example = json.loads((location / "input_example.json").read_text())
-    with np.load(report.directory / PREDICTIONS) as kept:
-        np.testing.assert_array_equal(example["image"], kept["input/image"])
+    np.testing.assert_array_equal(example["image"], read_inputs(report.directory / INPUTS)["image"])
     names = [line.partition("==")[0] for line in (location / "requirements.txt").read_text().splitlines()]
     assert names == ["mlflow", "numpy", "tensorflow"]
 
@@ -130,8 +133,7 @@ def test_signature_example_and_requirements_are_there(
 def test_it_loads_without_us_and_equals_the_saved_model(
     registered: RegisteredModel, trained_run: Any, report: Any, exported: Any, tmp_path: Path
 ) -> None:
-    with np.load(report.directory / PREDICTIONS) as kept:
-        np.save(tmp_path / "images.npy", kept["input/image"])
+    np.save(tmp_path / "images.npy", read_inputs(report.directory / INPUTS)["image"])
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, registered.uri, str(exported.directory), str(tmp_path / "images.npy")],
         env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri(trained_run.run)},

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tasks.evaluate.predictions import read_predictions
 from tasks.evaluate.report import PREDICTIONS
 from tests.every_kind import LABEL_MAP, make_example
 from tests.promote.conftest import Registered
@@ -66,8 +67,8 @@ def server(every_kind: Registered, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def due(every_kind: Registered) -> dict[int, np.ndarray]:
-    with np.load(every_kind.report.directory / PREDICTIONS, allow_pickle=False) as predictions:
-        return dict(zip(predictions["ids"].tolist(), predictions["probabilities"], strict=True))
+    found = read_predictions(every_kind.report.directory / PREDICTIONS)
+    return dict(zip(found.ids.tolist(), found.predictions, strict=True))
 
 
 def test_raw_inputs_are_answered_with_probabilities_and_labels_as_in_the_report(

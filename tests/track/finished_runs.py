@@ -55,5 +55,5 @@ def eval_report(run: Run, *, accuracy: float = 0.75) -> EvalReport:
     )
     with atomic_directory(run.report) as incomplete:
         report.write(incomplete / REPORT)
-        (incomplete / "predictions.npz").write_bytes(b"large")
+        (incomplete / "predictions.parquet").write_bytes(b"large")
     return report

@@ -262,7 +262,7 @@ def _artifact(run: Run, path: str) -> str:
 def _report(run: Run) -> EvalReport:
     with atomic_directory(run.report) as incomplete:
         (incomplete / "report.json").write_text("{}")
-        (incomplete / "predictions.npz").write_bytes(b"large")
+        (incomplete / "predictions.parquet").write_bytes(b"large")
     return EvalReport(
         checkpoint=run.checkpoints / "20",
         split="test",

@@ -53,6 +53,11 @@ def kill_follower(_):
             process.kill()
 
 
+def fail_gpu(_):
+    """Raises what TensorFlow raises when a GPU has failed."""
+    raise tf.errors.InternalError(None, None, "Failed to launch a kernel: CUDA_ERROR_ECC_UNCORRECTABLE")
+
+
 def limit_files(_):
     """Lets the kernel refuse any byte beyond the first thousand of a file."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -69,6 +74,7 @@ FAULTS = {
     "exit": lambda _: os._exit(9),
     "hang": lambda _: time.sleep(10**6),
     "raise": lambda _: 1 / 0,
+    "fail_gpu": fail_gpu,
     "fill_disk": fill_disk,
     "make_read_only": make_read_only,
     "limit_files": limit_files,
@@ -78,9 +84,14 @@ FAULTS = {
 def faulty(inputs, num_classes, *, fault, steps, fired, worker=0):
     """The dense model; a worker suffers `fault` once for each of `steps`, in their order, when that step is done.
 
-    Each time a line is added to the file `fired`.
+    Each time a line is added to the file `fired`. What checkpoints there are is not left to chance: the last that was
+    begun is whole.
     """
-    report = loop.progress
+    report, make_writer, writers = loop.progress, loop.Writer, []
+
+    def remembered(*arguments, **named):
+        writers.append(make_writer(*arguments, **named))
+        return writers[-1]
 
     def progress(phase, **fields):
         report(phase, **fields)
@@ -88,9 +99,11 @@ def faulty(inputs, num_classes, *, fault, steps, fired, worker=0):
         if mine and phase == "step" and count(fired) < len(steps) and fields["step"] >= steps[count(fired)]:
             with open(fired, "a") as file:
                 file.write(f"{fault} at step {fields['step']}\n")
+            for writer in writers:
+                writer.wait()
             FAULTS[fault](fired)
 
-    loop.progress = progress
+    loop.progress, loop.Writer = progress, remembered
     return models_for_tests.dense(inputs, num_classes)
 
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from tasks import events
@@ -60,7 +59,7 @@ def end_of(run, shards):
         history={metric: events.history(run.events)[metric] for metric in HISTORY},
         points={metric: [(point.step, point.value) for point in points if point.key == metric] for metric in HISTORY},
         report=report.model_dump(mode="json", exclude={"checkpoint", "directory"}),
-        probabilities=np.load(run.report / PREDICTIONS)["probabilities"].tobytes(),
+        predictions=(run.report / PREDICTIONS).read_bytes(),
         exported=exported.model_dump(mode="json", exclude={"directory", "digest", "size_bytes", "latencies"}),
         # Not saved_model.pb and fingerprint.pb, in which TensorFlow writes a random number.
         model={file.name: digest_file(file) for file in (directory / "variables").iterdir()},

@@ -88,7 +88,7 @@ def test_a_training_whose_newest_checkpoint_lost_its_mark_ends_bit_equal(trainer
 def write(directory, best_steps):
     """Writes checkpoints without variables; `best_steps`: {step: the best that it knows}."""
     for step, best_step in best_steps.items():
-        save(directory, [], Position(step=step, best_step=best_step))
+        save(directory, {}, Position(step=step, best_step=best_step))
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [46]), (2, [23, 40, 46]), (9, [10, 20, 23, 30, 40, 46])])

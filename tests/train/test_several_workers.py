@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tasks.errors import Stopped, WorkerLost
+from tasks.errors import WorkerLost
 from tasks.files import digest_file
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
@@ -58,16 +58,6 @@ def test_a_lost_worker_of_two_restarts_both(trainer, unbroken, fired, caplog, *,
     assert re.search(said, line)
     assert line.endswith("; restart 1 of 3, from step 30")
     assert digest_file(result.last_checkpoint / VARIABLES) == unbroken, "bit-equal, and to two replicas of one worker"
-
-
-@pytest.mark.prove
-def test_workers_that_are_told_to_stop_stop_at_one_step(trainer, fired):
-    run = trainer.faulty_run("SIGTERM", fired, *TWO, worker=1)
-    with pytest.raises(Stopped, match="stopped by a signal at step 38"):
-        train(run, trainer.digits.shards)
-    result = train(trainer.digits.same_run(run, "distribute.kind=one_device"), trainer.digits.shards)
-    assert result.resumed_from_step == 38
-    assert result.num_steps == 69
 
 
 def test_a_worker_that_is_missing_at_the_start_is_noticed(trainer, workers):

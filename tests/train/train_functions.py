@@ -12,7 +12,7 @@ from tasks.files import digest_file
 from tasks.prepare.manifest import Shards
 from tasks.runs import find_run
 from tasks.train.batches import batches_of
-from tasks.train.checkpoint import VARIABLES, path_of, restore_newest, save
+from tasks.train.checkpoint import VARIABLES, path_of, restore_newest, save, snapshot
 from tasks.train.clock import in_graph_clock
 from tasks.train.loop import train
 from tasks.train.setup import set_up
@@ -46,7 +46,7 @@ def restore_each(workspace, run_id, shards, directories):
         said.lines = []
         position = restore_newest(Path(directory), setup.variables)
         again = Path(directory).with_name("again")
-        save(again, setup.variables, position)
+        save(again, snapshot(setup.variables), position)
         weights = digest_file(path_of(again, position.step) / VARIABLES)
         found[name] = {"step": position.step, "weights": weights, "said": said.lines}
     return found

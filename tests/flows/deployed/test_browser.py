@@ -3,35 +3,28 @@
 `SCREENSHOTS=flows/images make prove` renews the pictures of flows/README.md.
 """
 
-import io
 import json
 import os
-import shutil
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
+
+from tests.browser import keep_picture, open_browser
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(400)]
 GROUPS = ("data", "feed", "model", "train", "distribute", "evaluate", "export", "promote", "tracking")
-# Without the network chromium keeps trying to reach its maker.
-QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
 
 @pytest.fixture(scope="module")
 def page():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-quic", *QUIET]
-        )
+    with open_browser() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
         yield page
-        browser.close()
 
 
 @pytest.fixture
@@ -39,12 +32,9 @@ def show(page, tmp_path):
     """Keeps a picture of the page as it is now."""
 
     def show(name: str) -> None:
-        folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)
-        folder.mkdir(parents=True, exist_ok=True)
         for assistant in page.get_by_role("button", name="Close").all():
             assistant.click()  # it takes a quarter of the page
-        picture = Image.open(io.BytesIO(page.screenshot()))
-        picture.quantize(128).save(folder / f"{name}.png", optimize=True)  # a third of the size, for the repository
+        keep_picture(page.screenshot(), Path(os.environ.get("SCREENSHOTS") or tmp_path) / f"{name}.png")
 
     return show
 

@@ -1,0 +1,70 @@
+"""The models: every version that the registry has of a name, with what it is known by."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.errors import ConfigError, TrackingError
+from tasks.promote.fetched import known_models, open_registry
+from tasks.promote.promotion import SERVING_TAG
+from tasks.promote.record import ModelVersion
+from tasks.promote.registered import DATA_TAG, FIGURE_TAG, RUN_TAG
+from tasks.track.client import default_uri, first_line, is_outage, without_password
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion as Registered
+
+_COMMIT_TAG = "mlflow.source.git.commit"  # of an MLflow run
+
+
+def list_models(name: str, workspace: Path) -> list[ModelVersion]:
+    """Returns the versions of a registered model, newest first.
+
+    Raises ConfigError if the registry has no such model, TrackingError if MLflow does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    uri = default_uri(workspace)
+    try:
+        client = open_registry(name, uri)
+        versions = list(client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"]))
+        if not versions:
+            raise ConfigError(f"{name}: {without_password(uri)} has no such model; {known_models(client, name)}")
+        return [_known(client, version) for version in versions]
+    except (MlflowException, OSError) as error:
+        if not is_outage(error):
+            raise
+        raise TrackingError(f"{name}: {without_password(uri)} does not answer ({first_line(error)})") from error
+
+
+def _known(client: "MlflowClient", version: "Registered") -> ModelVersion:
+    # The aliases stand with the version, not with what a search finds.
+    whole = client.get_model_version(version.name, version.version)
+    registered = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+    return ModelVersion(
+        name=version.name,
+        version=int(version.version),
+        aliases=tuple(sorted(whole.aliases)),
+        run_id=version.tags.get(RUN_TAG),
+        registered_at=registered.isoformat(timespec="seconds"),
+        figures={
+            tag.removeprefix(FIGURE_TAG): float(value)
+            for tag, value in version.tags.items()
+            if tag.startswith(FIGURE_TAG)
+        },
+        data_digest=version.tags.get(DATA_TAG),
+        commit=_commit(client, version.run_id),
+        serving=version.tags.get(SERVING_TAG),
+    )
+
+
+def _commit(client: "MlflowClient", mlflow_run_id: str) -> str | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(mlflow_run_id).data.tags.get(_COMMIT_TAG)
+    except MlflowException as error:
+        if is_outage(error):
+            raise
+        return None  # the run was deleted, the model stays

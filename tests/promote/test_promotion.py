@@ -1,0 +1,159 @@
+"""Promotion: one champion, served under ever higher numbers; back in one command; finished after a crash."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mlflow import MlflowClient
+
+from tasks.errors import ConfigError, DataError, RunError
+from tasks.export.manifest import digest_model
+from tasks.files import lock, verify
+from tasks.promote.models import list_models
+from tasks.promote.promotion import REPLACED_TAG, SERVING_TAG, aliased, promote, rollback
+from tasks.promote.serving_directory import JOURNAL, history, numbers, serving_directory
+from tasks.track.client import open_client
+from tests.promote.conftest import Registered
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(every_kind: Registered, tmp_path: Path) -> tuple[Path, MlflowClient]:
+    """A workspace whose registry has three versions of a model, and no champion."""
+    shutil.copyfile(every_kind.run.workspace / "mlflow.db", tmp_path / "mlflow.db")
+    client = open_client(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    first = client.get_model_version("every_kind", "1")
+    for alias in aliased(client, "every_kind"):
+        client.delete_registered_model_alias("every_kind", alias)
+    files = client.get_model_version_download_uri("every_kind", "1")
+    for _ in range(2):
+        client.create_model_version("every_kind", files, run_id=first.run_id, tags=first.tags)
+    return tmp_path, client
+
+
+def test_the_champion_is_what_is_served_and_the_one_before_it_comes_back_in_one_command(
+    place: tuple[Path, MlflowClient], every_kind: Registered, workers: ModuleType
+) -> None:
+    workspace, client = place
+    changes = [
+        promote("every_kind/1", workspace, reason="the first"),
+        promote("every_kind/2", workspace, reason="better"),
+        rollback("every_kind", workspace, reason="it was not"),
+        promote("every_kind", workspace, reason="the newest"),
+    ]
+    assert [(each.kind, each.version, each.replaced, each.number) for each in changes] == [
+        ("promote", 1, None, 1),
+        ("promote", 2, 1, 2),
+        ("rollback", 1, 2, 3),
+        ("promote", 3, 1, 4),
+    ]
+    assert aliased(client, "every_kind") == {"champion": 3, "previous": 1}
+    directory = serving_directory(workspace, "every_kind")
+    assert history(directory) == changes
+    assert {path.name for path in directory.iterdir() if path.is_dir()} == {"3", "4"}
+    for number in numbers(directory):
+        verify(directory / str(number))
+        assert digest_model(directory / str(number)) == every_kind.model.digest
+    (directory / "5.incomplete").mkdir()
+    found = workers.call(
+        "serving_functions:load_highest",
+        {"directory": str(directory)},
+        log=workspace / "log",
+        import_path=[str(Path(__file__).parent)],
+    )
+    assert found["number"] == 4
+    assert found["signatures"]["serving_default"] == [
+        sorted(every_kind.exported.inputs),
+        sorted(every_kind.exported.outputs),
+    ]
+    assert found["signatures"].keys() == set(every_kind.exported.signatures)
+    tags = client.get_model_version("every_kind", "3").tags
+    assert tags[SERVING_TAG] == f"4 (promote): {changes[3].at}, {changes[3].by}, the newest"
+    assert "by version 1 (rollback)" in client.get_model_version("every_kind", "2").tags[REPLACED_TAG]
+
+
+def test_a_challenger_that_wins_is_one_no_more_and_the_models_are_told(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    client.set_registered_model_alias("every_kind", "challenger", "2")
+    promote("every_kind@challenger", workspace, reason="it won")
+    newest, second, first = list_models("every_kind", workspace)
+    assert [each.aliases for each in (newest, second, first)] == [(), ("champion",), ()]
+    assert second.serving is not None
+    assert second.serving.endswith("it won")
+    assert first.figures.keys() == {"test.accuracy"}
+    assert first.run_id == second.run_id
+    assert first.data_digest is not None
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    with pytest.raises(ConfigError, match=r"every_kind@previous: sqlite.+ has no such model; it has every_kind/3"):
+        rollback("every_kind", workspace, reason="")
+    with pytest.raises(ConfigError, match="must be NAME, NAME@alias or NAME/version"):
+        promote("../every_kind", workspace, reason="")
+    promote("every_kind/1", workspace, reason="")
+    with pytest.raises(ConfigError, match="every_kind/1: is the champion already, and what is served"):
+        promote("every_kind/1", workspace, reason="")
+    client.set_model_version_tag("every_kind", "2", "millstream.digest", "0" * 64)
+    with pytest.raises(DataError, match="are not those that were registered"):
+        promote("every_kind/2", workspace, reason="")
+    with (
+        lock(serving_directory(workspace, "every_kind") / ".lock"),
+        pytest.raises(RunError, match="another command is changing what is served"),
+    ):
+        promote("every_kind/3", workspace, reason="")
+    assert aliased(client, "every_kind") == {"champion": 1}
+    assert {path.name for path in serving_directory(workspace, "every_kind").iterdir()} == {
+        "1",
+        ".lock",
+        ".promotions.jsonl",
+    }
+
+
+# Killed before each step in turn, and behind the last of them.
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from mlflow import MlflowClient
+from tasks.promote import promotion
+workspace, place, name = Path(sys.argv[1]), *sys.argv[2:]
+def kill(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr({"registry": MlflowClient, "promotion": promotion}[place], name, kill)
+promotion.promote("every_kind/2", workspace, reason="better")
+"""
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("registry", "set_registered_model_alias"),
+        ("promotion", "publish"),
+        ("promotion", "write_atomic"),
+        ("promotion", "retire"),
+    ],
+)
+def test_what_a_kill_leaves_half_done_the_next_command_finishes(
+    place: tuple[Path, MlflowClient], where: str, name: str
+) -> None:
+    workspace, client = place
+    promote("every_kind/1", workspace, reason="the first")
+    command = [sys.executable, "-c", KILL, str(workspace), where, name]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    back = rollback("every_kind", workspace, reason="no")
+    directory = serving_directory(workspace, "every_kind")
+    assert [(each.kind, each.version, each.number) for each in history(directory)] == [
+        ("promote", 1, 1),
+        ("promote", 2, 2),
+        ("rollback", 1, 3),
+    ]
+    assert history(directory)[-1] == back
+    assert aliased(client, "every_kind") == {"champion": 1, "previous": 2}
+    assert not (directory / JOURNAL).exists()
+    assert not list(directory.glob(".fetched-*"))
