@@ -47,6 +47,9 @@ def test_numbers_are_cut_at_quantiles_and_named_by_their_bounds():
     }
     assert list(by_value(np.arange(101))) == ["0 to 20", "20 to 40", "40 to 60", "60 to 80", "80 to 100"]
     assert next(iter(by_value(1e9 + np.arange(3.0)))) == "1000000000 to 1000000000.4"
+    assert list(by_value(np.array([0.001, 12_346.0]))) == ["0.001 to 2469", "9877 to 12350"], (
+        "two of five have examples"
+    )
     assert plain(by_value(np.full(3, 0.25))) == {"0.25": [0, 1, 2]}
 
 
