@@ -21,6 +21,7 @@ from tasks.train.result import RESULT, TrainResult
 
 STATE = "state.json"
 WORKER_TIMEOUT_SECONDS = 60  # a worker ends itself 4 s after its command; a slow disk may hold it longer
+RESCHEDULED_TIMEOUT_SECONDS = 60  # an execution that was told to end has a grace of 10 s, and tracks how it ended
 CHOOSE_LOCK = ".choose.lock"  # in runs/: held while a run is chosen or begun
 LOCK, WORKER_LOCK = "lock", "worker.lock"  # in a run's directory: see `Run`
 _updating = threading.Lock()  # the flow and its tracker's thread both change state.json
@@ -182,8 +183,10 @@ def open_run(
                     f"no run of this config (key {key}) in {workspace}; train one first with `millstream train`"
                 )
             run = Run(chosen or _create(workspace / "runs", config, key=key, data_digest=data_digest), config)
+            # One that Prefect has scheduled anew may begin before its execution of before has ended.
+            again = bool(flow_run_id) and flow_run_id in run.state().prefect_flow_run_ids
             try:
-                held.enter_context(lock(run.lock, timeout_seconds=0))
+                held.enter_context(lock(run.lock, timeout_seconds=RESCHEDULED_TIMEOUT_SECONDS if again else 0))
             except TimeoutError:
                 state = run.state()
                 raise RunError(

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,25 @@ def test_a_run_waits_for_a_worker_that_outlived_its_command(tmp_path: Path, monk
     with lock(find_run(tmp_path, first).worker_lock), pytest.raises(RunError, match="is still at work on it after"):
         begin(tmp_path)
     assert begin(tmp_path) == first
+
+
+def test_a_flow_run_that_is_scheduled_anew_waits_for_its_execution_before(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=KeyboardInterrupt, flow_run_id="flow-1")
+    begun, told = threading.Event(), threading.Event()
+
+    def execute() -> None:
+        with lock(find_run(tmp_path, first).lock):
+            begun.set()
+            told.wait()
+
+    execution = threading.Thread(target=execute)
+    execution.start()
+    begun.wait()
+    with pytest.raises(RunError, match="is being carried out"):
+        begin(tmp_path, flow_run_id="flow-2")
+    threading.Timer(0.2, told.set).start()
+    assert begin(tmp_path, flow_run_id="flow-1") == first
+    execution.join()
 
 
 def test_stage_after_training_takes_the_newest_run_finished_or_not_and_never_a_new_one(tmp_path: Path) -> None:
