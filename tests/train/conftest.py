@@ -51,8 +51,11 @@ class Trainer:
 
     def weights(self, *overrides):
         """Returns the arrays of the last checkpoint of a new run: the model's variables and the optimizer's."""
-        result = self.train(self.run(*overrides))
-        return load_file(Path(result["last_checkpoint"]) / "variables.safetensors")
+        return self.arrays(self.train(self.run(*overrides)))
+
+    def arrays(self, result):
+        """Returns the arrays of the last checkpoint of a training that returned this."""
+        return load_file(Path(result["last_checkpoint"]) / VARIABLES)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
+from tasks.feed.feed import Feed
 from tasks.models.layers import SyncBatchNorm
 from tasks.models.rows import current_rows
 from tasks.train import loop, step
@@ -104,6 +105,28 @@ def faulty(inputs, num_classes, *, fault, steps, fired, worker=0):
             FAULTS[fault](fired)
 
     loop.progress, loop.Writer = progress, remembered
+    return models_for_tests.dense(inputs, num_classes)
+
+
+def starved(inputs, num_classes, *, step, fired):
+    """The dense model; once, of a feed for two replicas, nothing more comes after a step."""
+    training = Feed.training
+
+    def stall():
+        with open(fired, "a") as file:
+            file.write(f"the feed ends at step {step}\n")
+        time.sleep(10**6)
+        return np.int64(0)
+
+    def never(batch):
+        with tf.control_dependencies([tf.numpy_function(stall, [], tf.int64)]):
+            return {name: tf.identity(column) for name, column in batch.items()}
+
+    def run_dry(feed, start_step):
+        batches, num_slices = training(feed, start_step), 2 * (step - start_step)
+        return batches if count(fired) else batches.take(num_slices).concatenate(batches.skip(num_slices).map(never))
+
+    Feed.training = run_dry
     return models_for_tests.dense(inputs, num_classes)
 
 

@@ -20,6 +20,13 @@ def dense(inputs, num_classes):
     return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
 
 
+def of_rows(inputs, num_classes):
+    """A model of a table with batch normalisation and dropout."""
+    x = keras.layers.Dense(8, activation="relu")(keras.layers.Concatenate()(list(inputs.values())))
+    x = StatelessDropout(0.3)(SyncBatchNorm(momentum=0.9)(x))
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(x))
+
+
 def normalised(inputs, num_classes):
     """The dense model with batch normalisation: it has statistics too."""
     x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 16)(inputs["image"]))

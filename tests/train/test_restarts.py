@@ -8,6 +8,7 @@ from tasks.errors import RunError, WorkerError, WorkerLost
 from tasks.files import digest_file, lock
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import train
+from tests.train.conftest import SHORT
 
 MEMORY = r"with [\d,]+ MB in memory when last heard of"
 
@@ -50,16 +51,22 @@ def test_a_worker_lost_in_mid_epoch_is_restarted(trainer, unbroken, fired, caplo
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("fault", ["hang", "SIGSTOP"])
-def test_a_worker_that_hangs_is_restarted_and_its_stacks_are_in_the_log(trainer, unbroken, fired, caplog, fault):
-    run = trainer.faulty_run(fault, fired, "distribute.hang_timeout_seconds=8")
+@pytest.mark.parametrize(("fault", "phase"), [("the feed ends", "steps"), ("SIGSTOP", "step")])
+def test_a_worker_that_gets_no_batch_or_is_stopped_is_restarted_and_its_stacks_are_in_the_log(
+    trainer, unbroken, fired, caplog, *, fault, phase
+):
+    if fault == "SIGSTOP":
+        run = trainer.faulty_run(fault, fired, "distribute.hang_timeout_seconds=8")
+    else:
+        model = ("model.build=faulty_models:starved", f"model.args={{step: 38, fired: {fired}}}")
+        run = trainer.run(*SHORT, *model, "distribute.hang_timeout_seconds=8")
     result = train(run, shards(trainer))
     assert lines(fired) == [f"{fault} at step 38"]
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "made no progress for 8 s in its phase 'step' and was stopped; the stacks" in line
+    assert f"made no progress for 8 s in its phase {phase!r} and was stopped; the stacks" in line
     assert line.endswith("; restart 1 of 3, from step 30")
     # A process that the kernel has stopped cannot write.
-    assert ("in <lambda>\n" in (run.logs / "train.log").read_text()) == (fault == "hang")
+    assert ("in stall\n" in (run.logs / "train.log").read_text()) == (fault != "SIGSTOP")
     assert digest(result) == unbroken
 
 

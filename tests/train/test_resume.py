@@ -79,8 +79,9 @@ def test_a_run_that_lost_its_best_checkpoint_asks_for_a_new_one(trainer, unbroke
         train(run, trainer.digits.shards)
 
 
-def test_a_checkpoint_of_another_optimizer_is_refused_not_half_loaded(trainer, unbroken):
-    run = trainer.run(*SHORT, "train.optimizer.name=sgd")
+@pytest.mark.parametrize("other", [["train.optimizer.name=sgd"], ["model.args={width: 16, largest_value: 16}"]])
+def test_a_checkpoint_of_another_optimizer_or_model_is_refused_not_half_loaded(trainer, unbroken, other):
+    run = trainer.run(*SHORT, *other)
     run.checkpoints.symlink_to(unbroken[0].checkpoints)
     with pytest.raises(TrainingError, match="the model or the optimizer was changed"):
         trainer.train(run)
