@@ -38,7 +38,7 @@ from tasks.target import FIGURES, Metric
         (
             {"distribute": {"kind": "one_device", "num_replicas": 2}},
             "distribute.num_replicas=2: no such field; distribute has hang_timeout_seconds, kind, on_lost_device, "
-            "when_busy",
+            "slow_phase_factor, when_busy",
         ),
         (
             {"distribute": {"kind": "mirored"}},

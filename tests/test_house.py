@@ -141,10 +141,13 @@ def test_no_graph_is_made_by_autograph_from_rewritten_source() -> None:
     without = [
         node.func
         for _, node in nodes
-        if isinstance(node, ast.Call) and any(ast.unparse(each) == "autograph=False" for each in node.keywords)
+        if isinstance(node, ast.Call)
+        and any(each.arg == "autograph" and ast.unparse(each.value) == "False" for each in node.keywords)
     ]
     named = [
-        (name, node) for name, node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node) == "tf.function"
+        (name, node)
+        for name, node in nodes
+        if isinstance(node, ast.Attribute) and node.attr == "function" and ast.unparse(node) == "tf.function"
     ]
     assert len(named) >= 8
     assert [f"{name}:{node.lineno}" for name, node in named if node not in without] == []

@@ -39,8 +39,8 @@ def calibration_of(right: NDArray[np.bool_], confidence: NDArray[np.float64]) ->
     places = np.flatnonzero(counts)
     bins = tuple(
         CalibrationBin(
-            low=bounds[place],
-            high=bounds[place + 1],
+            low=place / NUM_BINS,
+            high=(place + 1) / NUM_BINS,
             num_examples=counts[place],
             mean_confidence=mean,
             accuracy=accuracy,

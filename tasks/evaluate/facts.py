@@ -96,9 +96,9 @@ class Facts:
             found["checkpoint"] += f", the best by {train.best_metric}: {number(trained.best_value)}"
             found["model"] += f", {count(trained.num_parameters, 'parameter')}"
         if self.manifest.target_kind in ("binary", "multi_label"):
-            found["target"] += f", a class is there from a probability of {self.config.evaluate.threshold:g}"
+            found["target"] += f", a class is there from a probability of {report.settings.threshold:g}"
         if report.num_leaked is not None:
-            found["leakage"] = f"{count(report.num_leaked, 'example')} with the inputs of a training example"
+            found["leakage"] = f"{report.num_leaked or 'no'} examples that share their inputs with a training example"
         return found
 
     @property
@@ -138,7 +138,7 @@ class Facts:
     @property
     def limits(self) -> tuple[str, ...]:
         """What these figures do not say, a sentence each."""
-        return tuple(self._limits())
+        return (*self._limits_of_split(), *self._limits_of_figures(), *self._limits_of_training())
 
     def loading(self, version: str = "latest") -> dict[str, str]:
         """Returns the lines that load the model in Python with TensorFlow and with MLflow, and in the shell."""
@@ -157,10 +157,6 @@ class Facts:
         found = self.report.intervals.get(name)
         return "" if found is None else f"{number(found.low)} to {number(found.high)}"
 
-    def _limits(self) -> Iterator[str]:
-        yield from self._limits_of_split()
-        yield from self._limits_of_training()
-
     def _limits_of_split(self) -> Iterator[str]:
         report, split = self.report, self.report.split
         if split == "train":
@@ -176,6 +172,9 @@ class Facts:
             yield f"Whether {split} examples are training examples too was not checked."
         if self.config.data.splits.kind == "fraction":
             yield "The split was drawn at random: groups or times that training has not seen were not tried."
+
+    def _limits_of_figures(self) -> Iterator[str]:
+        report, split = self.report, self.report.split
         if absent := [each.name for each in report.classes if not each.num_examples]:
             yield f"No {split} example is of {some(absent)}: how such examples fare is not known."
         least = report.settings.min_slice_examples
@@ -190,11 +189,13 @@ class Facts:
 
     def _limits_of_training(self) -> Iterator[str]:
         trained = self.trained
-        if trained is not None and not any("GPU" in device for device in trained.devices):
+        if trained is None:
+            return
+        if not any("GPU" in device for device in trained.devices):
             yield "It was trained and evaluated on CPUs; no GPU has run it."
-        if trained is not None and trained.stopped_early:
+        if trained.stopped_early:
             yield f"Training ended early: {trained.stopped_early}."
-        if trained is not None and trained.skipped_steps:
+        if trained.skipped_steps:
             skipped = count(len(trained.skipped_steps), "global batch", "global batches")
             yield f"Training left out {skipped} that gave no finite numbers."
 

@@ -1,6 +1,6 @@
 """Leaks: examples of a split whose inputs stand in the training split too."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tasks.feed.records import stored_batches
 from tasks.feed.signature import feature_names
 from tasks.prepare.manifest import ShardManifest
-from tasks.workers.child import progress, stop_if, stop_requested
 
 NUM_NAMED = 20  # ids in a report
 
@@ -24,12 +23,13 @@ def find_leaks(directory: Path, manifest: ShardManifest, split: str) -> NDArray[
     """
     ids: list[int] = []
     digests: list[bytes] = []
-    for batch in _batches(directory, manifest, split):
+    names = feature_names(manifest)
+    for batch in stored_batches(directory, manifest, split, (*names, manifest.id)):
         ids += batch.pop(manifest.id).tolist()
         digests += content_digests(batch)
     unseen = set(digests)
-    for batch in _batches(directory, manifest, "train"):
-        unseen.difference_update(content_digests({name: batch[name] for name in batch if name != manifest.id}))
+    for batch in stored_batches(directory, manifest, "train", names):
+        unseen.difference_update(content_digests(batch))
     return np.array([id for id, digest in zip(ids, digests, strict=True) if digest not in unseen], np.int64)
 
 
@@ -49,10 +49,3 @@ def content_digests(features: Mapping[str, NDArray[Any]]) -> list[bytes]:
             digest.update(column[place])
         found.append(digest.digest())
     return found
-
-
-def _batches(directory: Path, manifest: ShardManifest, split: str) -> Iterator[dict[str, NDArray[Any]]]:
-    for batch in stored_batches(directory, manifest, split, (*feature_names(manifest), manifest.id)):
-        stop_if(stop_requested())
-        progress("leaks", split=split)
-        yield batch

@@ -18,6 +18,7 @@ from tasks.evaluate.template import render
 MAX_CLASSES = 50  # that have a row each
 MAX_SIDE = 480  # pixels of a worst example's image; a larger one is made smaller
 TINY_SIDE = 64  # pixels up to which an image is shown as the squares that it consists of
+WIDE = 1100  # pixels of a plot that takes the whole width, at plots.DPI
 SHORT_TEXT = 40  # characters of a text that goes into a row of values
 _TITLES = {
     "learning_curves": "Learning curves",
@@ -41,8 +42,8 @@ class Picture:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it wants the whole width of the page."""
-        return self.width > 1.6 * self.height
+        """Whether its letters are too small to read in half the width of the page."""
+        return self.width > WIDE
 
     @property
     def is_tiny(self) -> bool:
@@ -69,6 +70,7 @@ def render_page(facts: Facts, files: Mapping[str, bytes], inputs: Mapping[str, M
         facts=facts,
         report=report,
         config=yaml.safe_dump(facts.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        confusion=plots.pop("confusion_matrix", None),
         reliability=plots.pop("calibration", None),
         plots=list(plots.values()),
         classes=classes,

@@ -227,13 +227,21 @@ def errors(wanted: NDArray[np.float64], predicted: NDArray[np.float64], names: S
         zip(names, figure.subplots(len(names), 2, squeeze=False), strict=True)
     ):
         true, found = wanted[:, place], predicted[:, place]
-        histogram.hist(found - true, bins=NUM_BINS, color=BLUE["color"])
+        histogram.hist(found - true, bins=NUM_BINS, range=_bounds(found - true), color=BLUE["color"])
         histogram.axvline(0, **BEST)
         _finish(histogram, x=f"error of {name}: predicted less true", y="examples")
         scatter.scatter(true, found, s=8, alpha=0.4, linewidths=0, **BLUE)
         scatter.axline((float(true.mean()), float(true.mean())), slope=1, **BEST)
         _finish(scatter, x=f"true {name}", y=f"predicted {name}")
     return figure
+
+
+def _bounds(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Returns from where to where NUM_BINS bins go: values that are equal but for rounding cannot be cut into them."""
+    low, high = float(values.min()), float(values.max())
+    largest = max(abs(low), abs(high))
+    margin = 0.0 if high - low > 1e-9 * largest else 0.01 * largest or 0.5
+    return low - margin, high + margin
 
 
 def _finish(axes: Axes, *, x: str, y: str) -> None:

@@ -1,6 +1,7 @@
 """Slices: the examples of a split that have one value in a column, and the figures of each such group."""
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -101,8 +102,8 @@ def _by_range(numbers: NDArray[Any]) -> dict[str, Rows]:
 
 
 def _written(bounds: NDArray[Any]) -> list[str]:
-    """Returns the bounds in the fewest digits, four or more, that tell them apart."""
-    written = ([f"{bound:.{digits}g}" for bound in bounds] for digits in range(4, 18))
+    """Returns the bounds in the fewest digits, four or more, that tell them apart, and without an exponent."""
+    written = ([f"{Decimal(f'{bound:.{digits}g}'):f}" for bound in bounds] for digits in range(4, 18))
     return next(names for names in written if len(set(names)) == len(bounds))
 
 

@@ -44,7 +44,7 @@ def _measure(
         for value in signature(**batch).values():
             value.numpy()
         milliseconds.append(1000 * (time.perf_counter() - begin))
-        progress("latency", batch_size=batch_size, num_calls=len(milliseconds))
+        progress("parity", batch_size=batch_size, num_calls=len(milliseconds))
     timed = milliseconds[_NUM_WARM_UP:]
     p50, p95 = np.percentile(timed, [50, 95]).tolist()
     return Latency(batch_size=batch_size, num_calls=len(timed), p50_ms=p50, p95_ms=p95)

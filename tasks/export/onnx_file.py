@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ def write(model: keras.Model, answer: Answer, path: Path) -> None:
     """
     import onnx
     import tf2onnx
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     names = tuple(model.input)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype, name) for name, tensor in model.input.items()]
@@ -35,7 +37,19 @@ def write(model: keras.Model, answer: Answer, path: Path) -> None:
         return {answer.main: answer(raw)[answer.main]}
 
     try:
-        converted, _ = tf2onnx.convert.from_function(answered, input_signature=specs, opset=_OPSET)
+        # tf2onnx's own from_function takes constants of a layer, such as the mean of a Normalization, for inputs.
+        frozen = convert_variables_to_constants_v2(
+            answered.get_concrete_function(), lower_control_flow=False, aggressive_inlining=True
+        )
+        inputs, [output] = [tensor.name for tensor in frozen.inputs], [tensor.name for tensor in frozen.outputs]
+        converted, _ = tf2onnx.convert.from_graph_def(
+            frozen.graph.as_graph_def(add_shapes=True),
+            input_names=inputs,
+            output_names=[output],
+            tensors_to_rename=dict(zip(inputs, names, strict=True)) | {output: answer.main},
+            opset=_OPSET,
+            custom_op_handlers={"Erfc": (_convert_erfc, [])},
+        )
         for value in (*converted.graph.input, *converted.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
         onnx.helper.set_model_props(converted, {LABEL_MAP: json.dumps(answer.names, ensure_ascii=False)})
@@ -46,6 +60,19 @@ def write(model: keras.Model, answer: Answer, path: Path) -> None:
             f"export.formats: onnx: the model cannot be written ({str(error).strip().partition(chr(10))[0]}); leave "
             "onnx out, or take layers whose operations ONNX has"
         ) from error
+
+
+def _convert_erfc(context: Any, node: Any, name: str, args: list[Any]) -> Any:
+    """Makes an Erfc, which gelu is written with and tf2onnx does not know, 1 - Erf."""
+    from tf2onnx.utils import map_onnx_to_numpy_type
+
+    dtype, shape, inputs = context.get_dtype(node.output[0]), context.get_shape(node.output[0]), list(node.input)
+    one = context.make_const(f"{name}/one", np.ones((), map_onnx_to_numpy_type(dtype)))
+    context.remove_node(node.name)
+    erf = context.make_node("Erf", inputs, name=f"{name}/erf", shapes=[shape], dtypes=[dtype])
+    return context.make_node(
+        "Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=[shape], dtypes=[dtype]
+    )
 
 
 def load(path: Path, answer: Answer) -> Callable[..., Mapping[str, NDArray[Any]]]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.feed.parse import parse_batch
 from tasks.prepare.manifest import ShardManifest
+from tasks.workers.child import progress, stop_if, stop_requested
 
 COMPRESSION_TYPES = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 """TensorFlow's names of what a manifest calls compression."""
@@ -23,9 +24,16 @@ def first_records(directory: Path, manifest: ShardManifest, split: str, *, count
 def stored_batches(
     directory: Path, manifest: ShardManifest, split: str, names: Collection[str]
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yields {feature: [b, *stored_shape]} of all examples of a split in storage order; strings as bytes objects."""
+    """Yields {feature: [b, *stored_shape]} of all examples of a split in storage order; strings as bytes objects.
+
+    Raises Stopped if a signal comes meanwhile.
+    """
     batches = _records(directory, manifest, split).batch(NUM_AT_ONCE)
-    yield from batches.map(lambda some: parse_batch(some, manifest.features, names)).prefetch(2).as_numpy_iterator()
+    parsed = batches.map(lambda some: parse_batch(some, manifest.features, names)).prefetch(2)
+    for number, batch in enumerate(parsed.as_numpy_iterator()):
+        stop_if(stop_requested())
+        progress("read", split=split, batch=number)
+        yield batch
 
 
 def stored_rows(

@@ -1,16 +1,13 @@
 """Facts of evaluations made by hand, of every kind of target, with all that a report may hold; nothing is trained."""
 
 import io
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image
 
 from tasks.config import build_config
-from tasks.evaluate import plots
 from tasks.evaluate.facts import Facts
 from tasks.evaluate.report import (
     Calibration,
@@ -135,33 +132,24 @@ def facts(kind: str, **changes: Any) -> Facts:
     return Facts(**values | changes)
 
 
-@cache
 def files(kind: str) -> dict[str, bytes]:
-    """Returns the images of such a report, those of the worst examples included."""
-    rng = np.random.default_rng(0)
-    curve = {step: 1 / step for step in range(1, 30)}
-    history = dict.fromkeys(("epoch", "loss", "val_loss", FIGURES[kind][0], f"val_{FIGURES[kind][0]}"), curve)
-    calibration = facts(kind).report.calibration
-    found = {} if calibration is None else {"calibration": plots.reliability(calibration)}
-    found["learning_curves"] = plots.learning_curves(history, metric=FIGURES[kind][0], best_step=3)
-    labels, scores = rng.integers(0, 2, 50), rng.random(50)
+    """Returns the images of such a report: blank ones of the sizes of its plots, noise of the worst examples."""
+    plots = {"learning_curves": (1500, 600)}
+    if kind != "regression":
+        plots["calibration"] = (750, 900)
     match kind:
         case "multiclass":
-            found["confusion_matrix"] = plots.confusion_matrix(np.eye(3, dtype=np.int64) * 9, "abc", split="test")
+            plots |= {"confusion_matrix": (840, 720), "roc": (750, 900), "precision_recall": (750, 900)}
         case "binary":
-            found["roc"] = plots.roc_curve(labels, scores, positive="malignant")
-            found["precision_recall"] = plots.precision_recall_curve(labels, scores, positive="malignant")
+            plots |= {"confusion_matrix": (840, 720), "roc": (750, 750), "precision_recall": (750, 750)}
         case "multi_label":
-            found["classes"] = plots.class_table([(name, 0.5, 0.75, 0.6) for name in CLASSES[kind]])
+            plots["classes"] = (1050, 1365)
         case "regression":
-            true = rng.normal(size=(50, 2))
-            found["errors"] = plots.errors(true, true + rng.normal(size=(50, 2)), CLASSES[kind])
-    images = {
-        "worst/3.jpg": Image.fromarray(rng.integers(0, 256, (700, 900, 3), np.uint8)),
-        "worst/17.png": Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)),
-    }
-    return {f"{name}.png": _png(figure) for name, figure in found.items()} | {
-        name: _encoded(image, "JPEG" if name.endswith("jpg") else "PNG") for name, image in images.items()
+            plots["errors"] = (1500, 1200)
+    rng = np.random.default_rng(0)
+    return {f"{name}.png": _encoded(Image.new("L", size, "white"), "PNG") for name, size in plots.items()} | {
+        "worst/3.jpg": _encoded(Image.fromarray(rng.integers(0, 256, (700, 900, 3), np.uint8)), "JPEG"),
+        "worst/17.png": _encoded(Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)), "PNG"),
     }
 
 
@@ -189,12 +177,6 @@ def _manifest(kind: str) -> ShardManifest:
         notes=("2 hidden files were left out: .a, <b>",),
         code_version="0",
     )
-
-
-def _png(figure: Figure) -> bytes:
-    written = io.BytesIO()
-    figure.savefig(written)
-    return written.getvalue()
 
 
 def _encoded(image: Image.Image, kind: str) -> bytes:

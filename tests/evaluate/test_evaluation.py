@@ -1,7 +1,6 @@
 """Evaluation: each example counted once, the figures the field's own, on any number of replicas."""
 
 import logging
-import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +18,20 @@ from tasks.files import atomic_directory, verify
 from tasks.train.checkpoint import VARIABLES
 
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def copy_with_report(report, trained_run):
+    """Returns a function that copies the run with its report."""
+
+    def copied(run_id, *overrides):
+        trained = trained_run.copy(run_id, *overrides)
+        own = {"checkpoint": trained.result.best_checkpoint, "directory": trained.run.report}
+        with atomic_directory(trained.run.report) as incomplete:
+            report.model_copy(update=own).write(incomplete / REPORT)
+        return trained
+
+    return copied
 
 
 def test_every_example_is_counted_once_when_the_last_batch_is_short(report, trained_run):
@@ -44,16 +57,11 @@ def test_figures_are_scikit_learns(report):
         assert [getattr(figures, name) for figures in report.classes] == expected.tolist()
 
 
-def test_one_replica_gives_the_figures_of_two(report, trained_run):
+def test_one_replica_gives_the_figures_of_two(report, copy_with_report):
     settings = "distribute.kind=one_device", "evaluate.batch_size=180"
-    with_report_of_two = trained_run.copy("one-replica", *settings)
-    with atomic_directory(with_report_of_two.run.report) as incomplete:
-        best = with_report_of_two.result.best_checkpoint
-        report.model_copy(update={"checkpoint": best}).write(incomplete / REPORT)
-    assert with_report_of_two.evaluate().worst == report.worst, "there already, since a batch changes no figure"
-    other = trained_run.copy("one-replica-less-shown", *settings, "evaluate.num_worst=3")
-    shutil.copytree(with_report_of_two.run.report, other.run.report)
-    other = other.evaluate()
+    same = copy_with_report("batches-of-180", *settings)
+    assert same.evaluate() == EvalReport.read(same.run.report / REPORT), "there already: a batch changes no figure"
+    other = copy_with_report("one-replica", *settings, "evaluate.num_worst=3").evaluate()
     assert len(other.worst) == 3, "made anew, since it is to say something else"
     two, one = (read_predictions(each.directory / PREDICTIONS) for each in (report, other))
     np.testing.assert_array_equal(one.ids, two.ids)
@@ -125,10 +133,10 @@ def test_second_evaluation_takes_the_report_that_is_there(report, trained_run):
     assert (report.directory / REPORT).stat() == before
 
 
-def test_damaged_report_is_noticed_and_made_anew(trained_run, caplog):
-    trained = trained_run.copy("damaged-report")
-    report = trained.evaluate()
-    file = report.directory / REPORT
+def test_damaged_report_is_noticed_and_made_anew(copy_with_report, caplog):
+    trained = copy_with_report("damaged-report")
+    file = trained.run.report / REPORT
+    report = EvalReport.read(file)
     file.write_text(file.read_text().replace('"num_examples": 180', '"num_examples": 181'))
     with pytest.raises(DataError, match=r"report\.json: content has changed"):
         find_report(trained.run)

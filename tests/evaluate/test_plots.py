@@ -115,3 +115,10 @@ def test_errors_are_shown_of_each_number_by_its_name(tmp_path):
     assert [axes.get_ylabel() for axes in figure.axes] == ["examples", "predicted price", "examples", "predicted size"]
     np.testing.assert_array_equal(figure.axes[3].collections[0].get_offsets(), [[10, 9], [20, 19], [30, 29]])
     assert sum(bar.get_height() for bar in figure.axes[0].patches) == 3
+
+
+@pytest.mark.parametrize("error", [0, 0.1, 1e12])
+def test_errors_that_are_equal_but_for_rounding_are_drawn(error):
+    true = np.random.default_rng(0).normal(size=(50, 1))
+    figure = plots.errors(true, true + error, ("price",))
+    assert sum(bar.get_height() for bar in figure.axes[0].patches) == 50

@@ -7,6 +7,7 @@ from tasks.errors import ConfigError
 from tasks.evaluate.slices import by_value, read_slices, slice_figures
 from tasks.feed.columns import check_columns
 from tasks.prepare.manifest import SplitManifest
+from tasks.train.setup import set_up
 from tests.every_kind import manifest_of
 
 
@@ -46,6 +47,9 @@ def test_numbers_are_cut_at_quantiles_and_named_by_their_bounds():
     }
     assert list(by_value(np.arange(101))) == ["0 to 20", "20 to 40", "40 to 60", "60 to 80", "80 to 100"]
     assert next(iter(by_value(1e9 + np.arange(3.0)))) == "1000000000 to 1000000000.4"
+    assert list(by_value(np.array([0.001, 12_346.0]))) == ["0.001 to 2469", "9877 to 12350"], (
+        "two of five have examples"
+    )
     assert plain(by_value(np.full(3, 0.25))) == {"0.25": [0, 1, 2]}
 
 
@@ -76,6 +80,11 @@ def test_each_slice_has_its_figures_and_small_ones_are_marked():
     assert (blue.column, blue.value, blue.num_examples, blue.is_small) == ("colour", "blue", 3, False)
     assert blue.figures == {"accuracy": 2 / 3}
     assert (red.value, red.num_examples, red.is_small, red.figures) == ("red", 1, True, {"accuracy": 1})
+
+
+def test_a_column_that_is_not_stored_is_refused_before_training(digits):
+    with pytest.raises(ConfigError, match=r"'site' is not stored in the shards, .* take any of id, label, shard$"):
+        set_up(digits.run("evaluate.slices=[site]"), digits.shards)
 
 
 def test_a_column_that_is_not_stored_is_refused_with_those_that_are():

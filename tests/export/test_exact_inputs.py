@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tasks.config import FeedConfig
-from tasks.export import onnx_file
+from tasks.export import onnx_file, warmup
 from tasks.export.answer import OneClass
+from tasks.export.examples import Examples
 from tasks.export.savedmodel import save
 from tasks.feed.feed import evaluation_feed
 from tasks.feed.preprocess import Preprocess
@@ -48,13 +50,27 @@ def test_raw_inputs_become_the_same_through_the_feed_and_through_the_export(tmp_
         preprocess.input_names[name]: tf.constant([example[name] for example in examples], dtype)
         for name, (_, dtype) in zip(preprocess.names, preprocess.stored.values(), strict=True)
     }
-    served = loaded.signatures["serving_default"](**raw)["probabilities"].numpy()
+    tensors = {name: batch[name] for name in preprocess.inputs}
     records = tf.constant([serialize(example) for example in examples])
-    parsed = loaded.signatures["serialized"](examples=records)["probabilities"].numpy()
+    arguments = {"serving_default": raw, "tensors": tensors, "serialized": {"examples": records}}
+    for name, given in arguments.items():
+        assert np.array_equal(loaded.signatures[name](**given)["probabilities"], seen), name
+
     onnx_file.write(model, OneClass(manifest.label_map), tmp_path / "model.onnx")
     run = onnx_file.load(tmp_path / "model.onnx", OneClass(manifest.label_map))
-    tensors = {name: batch[name] for name in preprocess.inputs}
-    assert np.array_equal(loaded.signatures["tensors"](**tensors)["probabilities"].numpy(), seen)
     np.testing.assert_allclose(run(**tensors)["probabilities"], seen, rtol=0, atol=1e-6)
-    assert np.array_equal(served, seen)
-    assert np.array_equal(parsed, seen)
+
+    warmup.write(tmp_path / "model", "every_kind", Examples(np.arange(2), arguments))
+    assert replayed(tmp_path / "model", loaded, seen) == [(name, row) for name in arguments for row in range(2)]
+
+
+def replayed(directory, loaded, seen):
+    """Returns the signature and the row of `seen` of each warm-up request, by what the signature answers to it."""
+    found = []
+    for record in tf.data.TFRecordDataset(str(directory / warmup.WARMUP)):
+        request = PredictionLog.FromString(record.numpy()).predict_log.request
+        signature = request.model_spec.signature_name
+        inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
+        [row] = np.flatnonzero((seen == loaded.signatures[signature](**inputs)["probabilities"].numpy()).all(axis=1))
+        found.append((signature, row))
+    return found

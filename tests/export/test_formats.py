@@ -118,6 +118,16 @@ def test_a_model_that_a_format_cannot_hold_is_refused_by_name(tmp_path: Path) ->
     assert not (tmp_path / "model.onnx").exists()
 
 
+def test_gelu_constants_of_a_layer_and_an_input_that_is_not_used_become_onnx(tmp_path: Path) -> None:
+    inputs = {name: keras.Input((3,), name=name) for name in ("unused", "x")}
+    normalised = keras.layers.Normalization(mean=[1.0, 2.0, 3.0], variance=[4.0, 1.0, 0.25])(inputs["x"])
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Dense(4, activation="gelu")(normalised)))
+    onnx_file.write(model, ANSWER, tmp_path / "model.onnx")
+    batch = {name: tf.random.stateless_normal((5, 3), (1, 2)) for name in inputs}
+    found = onnx_file.load(tmp_path / "model.onnx", ANSWER)(**batch)["probabilities"]
+    np.testing.assert_allclose(found, tf.nn.softmax(model(batch)), rtol=0, atol=1e-6)
+
+
 def test_a_penalty_on_activities_is_written_as_keras_own(tmp_path: Path) -> None:
     inputs = {"x": keras.Input((3,), name="x")}
     model = keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l2")(inputs["x"]))

@@ -1,14 +1,15 @@
 """The main job: one command, from raw data to a tracked and registered model."""
 
 import json
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import mlflow
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows import summary
+from flows.training import Outcome
 from tasks.runs import list_runs
 
 DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
@@ -79,6 +80,19 @@ def test_the_mlflow_run_holds_dataset_plots_config_and_manifest(finished, mlflow
     assert {"config.yaml", "data/manifest.json"} | report <= names
 
 
+def test_without_an_mlflow_server_the_summary_names_the_reports_file(finished):
+    report = Path(finished["report"]["directory"]) / "report.html"
+    assert report.is_file()
+    assert f"report `{report}`" in summary.markdown(Outcome.model_validate(finished))
+
+
+def test_a_prefect_server_that_is_gone_costs_the_summary_alone(finished, monkeypatch, caplog):
+    monkeypatch.setattr(summary, "MAX_TRIES", 1)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        summary.publish(Outcome.model_validate(finished), name="digits")
+    assert f"the summary of run {finished['run_id']} is not shown" in caplog.text
+
+
 def test_the_exported_model_is_registered(finished):
     client = mlflow.MlflowClient(finished["tracking_uri"])
     registered = client.get_model_version("digits", finished["registered"]["version"])
@@ -92,21 +106,15 @@ def test_another_run_writes_no_shard_again_and_says_so(millstream, finished):
     assert "there already, nothing written" in printed.stderr
     assert manifest.stat().st_mtime_ns == before
     assert len(list_runs(millstream.workspace)) == num_runs + 1
-    for words in ("test accuracy", "examples/s", "input wait", "shards", "mlflow ui", "?workflowType=machine_learning"):
+    for words in (
+        "test accuracy",
+        "examples/s",
+        "input wait",
+        "report.html",
+        "mlflow ui",
+        "?workflowType=machine_learning",
+    ):
         assert words in printed.stdout + printed.stderr
-
-
-def test_the_exported_model_loads_with_tensorflow_alone(finished, tmp_path):
-    code = f"""
-import sys
-sys.modules["tasks"] = sys.modules["flows"] = None  # an import of them fails
-import numpy as np, tensorflow as tf
-model = tf.saved_model.load({finished["exported"]["directory"]!r})
-answer = model.signatures["serving_default"](image=tf.zeros([3, 8, 8, 1], tf.uint8))
-assert answer["probabilities"].shape == (3, 10) and answer["probabilities"].dtype == tf.float32
-np.testing.assert_allclose(answer["probabilities"].numpy().sum(axis=1), 1, rtol=1e-5)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def test_clean_keeps_its_registered_model_and_its_best_checkpoint(millstream, finished):

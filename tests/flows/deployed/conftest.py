@@ -161,6 +161,12 @@ class Stack:
         found = self.api("POST", "/logs/filter", logs={"flow_run_id": {"any_": [flow_run_id]}}, limit=200)
         return "\n".join(line["message"] for line in found)
 
+    def summary(self, flow_run_id: str) -> str:
+        """Returns the Markdown that stands with a flow run."""
+        of_run = {"flow_run_id": {"any_": [flow_run_id]}, "type": {"any_": ["markdown"]}}
+        (artifact,) = self.api("POST", "/artifacts/filter", artifacts=of_run)
+        return str(artifact["data"])
+
     def run_of(self, flow_run_id: str) -> Run | None:
         """Returns our run that a flow run carries out, as soon as there is one."""
         for state in list_runs(self.workspace):

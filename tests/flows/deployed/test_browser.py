@@ -83,6 +83,15 @@ def test_the_mlflow_run_page_shows_the_plots(stack, completed, page, show):
     show("mlflow-plots")
 
 
+def test_the_way_from_the_prefect_run_leads_to_its_report(stack, completed, page):
+    (flow_run_id,) = completed.state().prefect_flow_run_ids
+    page.goto("about:blank")  # MLflow looks for an artifact in the address only when it is loaded
+    page.goto(stack.summary(flow_run_id).partition("[report](")[2].partition(")")[0])
+    shown = page.frame_locator("iframe")
+    expect(shown.get_by_role("heading", name="digits", exact=True)).to_be_visible()
+    assert all(image.evaluate("image => image.naturalWidth") for image in shown.get_by_role("img").all())
+
+
 def test_mlflow_compares_two_runs_by_params_metrics_and_curves(stack, completed, other, page, show):
     runs = [stack.tracked(run) for run in (completed, other)]
     ids, experiments = json.dumps([run.info.run_id for run in runs]), json.dumps([runs[0].info.experiment_id])
