@@ -31,12 +31,12 @@ def digest(result):
     return digest_file(result.last_checkpoint / VARIABLES)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        pytest.param("SIGSEGV", rf"was killed by SIGSEGV \({MEMORY}\); see ", marks=pytest.mark.prove),
-        ("SIGKILL", rf"was killed by SIGKILL \(often the system's out-of-memory killer; {MEMORY}\); see "),
-        pytest.param("exit", "ended with exit code 9 before it returned; see the end of ", marks=pytest.mark.prove),
+        ("SIGSEGV", rf"was killed by SIGSEGV \({MEMORY}\); see "),
+        ("exit", "ended with exit code 9 before it returned; see the end of "),
     ],
 )
 def test_a_worker_lost_in_mid_epoch_is_restarted(trainer, unbroken, fired, caplog, *, fault, said):
@@ -87,13 +87,18 @@ def test_at_the_limit_signal_restarts_and_log_are_named(trainer, fired, caplog):
     )
 
 
-def test_a_new_checkpoint_begins_the_count_anew(trainer, unbroken, fired, caplog):
-    result = train(trainer.faulty_run("SIGKILL", fired, "train.max_restarts=1", steps=[15, 35]), shards(trainer))
+def test_a_worker_killed_in_mid_epoch_is_restarted_and_a_new_checkpoint_begins_the_count_anew(
+    trainer, unbroken, fired, caplog
+):
+    run = trainer.faulty_run("SIGKILL", fired, "train.max_restarts=1", steps=[15, 35])
+    result = train(run, shards(trainer))
     assert lines(fired) == ["SIGKILL at step 18", "SIGKILL at step 38"]
-    assert [record.getMessage().partition("; restart ")[2] for record in caplog.records] == [
-        "1 of 1, from step 10",
-        "1 of 1, from step 30",
-    ]
+    said = rf"was killed by SIGKILL \(often the system's out-of-memory killer; {MEMORY}\); see "
+    log = re.escape(str(run.logs / "train.log"))
+    for record, step in zip(caplog.records, (10, 30), strict=True):
+        expected = rf"train: tasks.train.loop:train {said}{log}; restart 1 of 1, from step {step}"
+        assert re.fullmatch(expected, record.getMessage())
+    assert result.resumed_from_step == 30
     assert digest(result) == unbroken
 
 
