@@ -5,6 +5,7 @@ from typing import Literal
 from tasks.files import Record
 
 GATE = "gate.json"  # a Decision, in the directory of a run
+GATE_TAG, GATE_REASONS_TAG = "millstream.gate", "millstream.gate_reasons"  # of a model version and of its MLflow run
 
 
 class RegisteredModel(Record):
