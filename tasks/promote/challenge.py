@@ -45,7 +45,7 @@ def challenge(
             _mark(client, decision)
         else:  # it came this far before an interruption
             decision = Decision.read(run.directory / GATE)
-        logger.info("gate: %s/%d is %s: %s", name, version, decision.word, "; ".join(decision.reasons))
+        logger.info("gate: %s", decision.line)
         served = served_version(serving_directory(run.workspace, name))
     if decision.accepted and (champion, served) != (version, version):
         promote(f"{name}/{version}", run.workspace, reason=f"the gate: {'; '.join(decision.reasons)}", uri=uri)

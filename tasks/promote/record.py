@@ -76,6 +76,11 @@ class Decision(Record):
     def word(self) -> str:
         return "accepted" if self.accepted else "rejected"
 
+    @property
+    def line(self) -> str:
+        """The decision in words."""
+        return f"{self.name}/{self.version} is {self.word}: {'; '.join(self.reasons)}"
+
 
 class ModelVersion(Record):
     """What the registry knows of a version."""

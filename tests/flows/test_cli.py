@@ -48,6 +48,7 @@ def test_every_command_has_help_with_an_example(millstream):
         "bench parity",
         "bench scaling",
         "config show",
+        "retrain",
         "config schema",
         "config validate",
     ):
