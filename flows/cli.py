@@ -39,7 +39,10 @@ commands.command(bench_commands)
 
 
 def app() -> None:
-    """Runs the command line of this process and ends it: 0 ok, 1 failed, 2 usage or config, 130 interrupted."""
+    """Runs the command line of this process and ends it.
+
+    0 ok, 1 failed, 2 usage or config, 3 gate not met, 130 interrupted.
+    """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("millstream").setLevel(logging.INFO)
     keep_out_of_logs()

@@ -30,6 +30,8 @@ def render(conf: Path) -> str:
             parameters["data"] = {**data, "source": _with_folder(data["source"], conf)}
         for name, schedule in {"": None, **config.deploy.schedules}.items():
             deployments.append(_deployment(config, path, parameters, name, schedule))
+        if config.deploy.retraining is not None:
+            deployments.append(_retraining(config, path, parameters, config.deploy.retraining))
     tree = {
         "name": "millstream",
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
@@ -82,6 +84,16 @@ def _deployment(
         },
         "parameters": parameters,
         "schedules": schedules,
+    }
+
+
+def _retraining(config: Config, path: Path, parameters: dict[str, Any], schedule: Schedule) -> dict[str, Any]:
+    return {
+        **_deployment(config, path, parameters, "retraining", schedule),
+        "description": f"conf/{path.name}: new data to a model that is served if the gate accepts it",
+        "entrypoint": "flows/retraining.py:retraining",
+        # Two that wait for each other would be judged by one champion, and come to nothing new.
+        "concurrency_limit": {"limit": 1, "collision_strategy": COLLISION_STRATEGIES["cancel"]},
     }
 
 

@@ -1,16 +1,48 @@
-"""The commands that say which version of a model is served."""
+"""The commands that say which version of a model is served, and the one that trains the next."""
 
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import display
-from flows.options import Json
+from flows import display, embedded
+from flows.options import Json, Overrides
+from tasks.config import Config, load_config
 from tasks.promote.record import Promotion
 from tasks.runs import workspace_of
 
+GATE_NOT_MET = 3
 Reason = Annotated[str, Parameter(help="Why; it is kept with who and when.")]
+
+
+def retrain(config: Path, /, *overrides: Overrides, force: bool = False, json: Json = False) -> None:
+    """New data: trains, evaluates and exports, and promotes what the gate accepts; else nothing. Rejected: exit code 3.
+
+    Example: millstream retrain conf/digits.yaml promote.gate.margin=0.01
+
+    Parameters
+    ----------
+    config
+        A file such as conf/digits.yaml.
+    force
+        Train though the data are the same.
+    """
+    resolved = load_config(config, overrides)
+    embedded.start()
+    from flows.retraining import retraining
+
+    groups = {name: getattr(resolved, name) for name in Config.model_fields if name != "deploy"}
+    found = retraining(**groups, force=force)
+    if json:
+        display.print_json(found.model_dump(mode="json"))
+    else:
+        if found.outcome is not None:
+            display.outcome(found.outcome, json=False)
+        display.note(found.line)
+    if found.is_rejected:
+        sys.exit(GATE_NOT_MET)
 
 
 def promote(name: str, /, *, reason: Reason = "by hand", json: Json = False) -> None:
@@ -88,4 +120,4 @@ def _age(age: timedelta) -> str:
     return f"{age.days} days" if age.days else f"{age.seconds // 3600} hours"
 
 
-COMMANDS = (promote, rollback, models)
+COMMANDS = (retrain, promote, rollback, models)

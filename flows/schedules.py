@@ -15,8 +15,11 @@ _YEAR = timedelta(days=366)
 
 def schedule_findings(config: Config, now: datetime) -> Iterator[Finding]:
     """Yields for each schedule of a config its next times, and where within a year a change of the clock moves one."""
-    for name, schedule in config.deploy.schedules.items():
-        field = f"deploy.schedules.{name}.cron"
+    schedules = {f"schedules.{name}": (name, schedule) for name, schedule in config.deploy.schedules.items()}
+    if config.deploy.retraining is not None:
+        schedules["retraining"] = "retraining", config.deploy.retraining
+    for place, (name, schedule) in schedules.items():
+        field = f"deploy.{place}.cron"
         found = Finding(name=f"schedule {config.name}-{name}", status="ok", found="")
         try:
             times, moved = next_times(schedule, now, _SHOWN), _moved(schedule, now)

@@ -39,6 +39,8 @@ def markdown(outcome: "Outcome") -> str:
         **({"input advice": trained.input_advice} if trained.input_advice else {}),
         "model": f"{outcome.registered.name} version {outcome.registered.version}, `{outcome.exported.directory}`",
     }
+    if outcome.decision is not None:
+        rows["gate"] = outcome.decision.line
     if trained.stopped_early:
         rows["stopped early"] = trained.stopped_early
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())

@@ -30,8 +30,8 @@ from tasks.models.build import code_digest
 from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import data_digest
 from tasks.prepare.task import prepare
-from tasks.promote.record import RegisteredModel
-from tasks.promote.task import register
+from tasks.promote.record import Decision, RegisteredModel
+from tasks.promote.task import challenge, register
 from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import open_run, workspace_of
 from tasks.track.tracker import tracked
@@ -51,14 +51,19 @@ class Outcome(Record):
     report: EvalReport
     exported: ExportManifest
     registered: RegisteredModel
+    decision: Decision | None
+    """Of the gate; None if the model was not held against the champion."""
     tracking_uri: str
     tracking_url: str
 
 
 def pipeline(
-    config: Config, workspace: Path, *, flow_run_id: str, tags: dict[str, str], run_id: str | None, fresh: bool
+    config: Config, workspace: Path, *, run_id: str | None = None, fresh: bool = False, gated: bool = False
 ) -> Outcome:
-    """Carries a run through all its stages, from where it stands; must be called within a Prefect flow."""
+    """Carries a run through all its stages, from where it stands; must be called within a Prefect flow.
+
+    With `gated` its model is then held against the champion, and takes its place if the gate accepts it.
+    """
     check_images(config)
     check_texts(config)
     check_formats(config.export)
@@ -72,10 +77,10 @@ def pipeline(
         data_digest=data_digest(config.name, config.data, raw.digest),
         code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
-        flow_run_id=flow_run_id,
+        flow_run_id=str(runtime.flow_run.id),
         fresh=fresh,
     ) as run:
-        with tracked(run, tags=tags) as tracker:
+        with tracked(run, tags=_tags()) as tracker:
             shards = prepare(config, raw, workspace)
             tracker.log_shards(shards)
             with held_devices(config.distribute, run_id=run.id):
@@ -86,6 +91,11 @@ def pipeline(
                 exported = export(run, shards, trained, report)
                 tracker.log_export(exported)
             registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
+            decision = None
+            if gated:
+                with held_devices(config.distribute, run_id=run.id):
+                    decision = challenge(run, shards, report, exported, registered)
+                tracker.log_decision(decision, step=exported.step)
         run.finish()  # once all is tracked: a finished run is never taken up again
     return Outcome(
         run_id=run.id,
@@ -94,6 +104,7 @@ def pipeline(
         report=report,
         exported=exported,
         registered=registered,
+        decision=decision,
         tracking_uri=tracker.uri,
         tracking_url=tracker.url,
     )
@@ -144,19 +155,17 @@ def training(
         promote=promote,
         tracking=tracking,
     )
+    outcome = pipeline(*settle(config, overrides), run_id=run_id, fresh=fresh)
+    summary.publish(outcome, name=name)  # last: by now everything is done and tracked
+    return outcome
+
+
+def settle(config: Config, overrides: list[str] | None) -> tuple[Config, Path]:
+    """Returns the config with its overrides, and the workspace, of the present flow run; its log is Prefect's too."""
     deployed = bool(runtime.deployment.id)
     if deployed:
         prefect_logs.follow()
-    outcome = pipeline(
-        build_config(config.model_dump(mode="json"), overrides or []),
-        workspace_of(deployed=deployed),
-        flow_run_id=str(runtime.flow_run.id),
-        tags=_tags(),
-        run_id=run_id,
-        fresh=fresh,
-    )
-    summary.publish(outcome, name=name)  # last: by now everything is done and tracked
-    return outcome
+    return build_config(config.model_dump(mode="json"), overrides or []), workspace_of(deployed=deployed)
 
 
 def _tags() -> dict[str, str]:

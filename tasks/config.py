@@ -16,6 +16,7 @@ from tasks.duration import Duration
 from tasks.errors import ConfigError
 from tasks.evaluation import EvaluateConfig
 from tasks.formats import ExportConfig
+from tasks.gate import GateConfig, check_gate
 from tasks.optimization import ClassWeights, Clip, EarlyStopping, EmaConfig, OptimizerConfig
 from tasks.overrides import lay_over
 from tasks.patterns import Pattern
@@ -73,6 +74,9 @@ OPERATIONAL_FIELDS = frozenset(
         "evaluate.min_slice_examples",
         "evaluate.num_worst",
         "evaluate.check_leaks",
+        # What becomes of a model, not what it is.
+        "promote.gate",
+        "promote.max_champion_age_days",
         "tracking",
         "deploy",
     }
@@ -255,10 +259,15 @@ class TrainConfig(Section):
 
 
 class PromoteConfig(Section):
-    """How the exported model is registered."""
+    """How the exported model is registered, and when it is served."""
 
     registered_name: str | None = Field(None, pattern=r"^[^/:%\"']+$")
     """Name in the MLflow model registry; default: the config's name."""
+    gate: GateConfig = GateConfig()
+    """What `millstream retrain` asks of a model before it promotes it."""
+    max_champion_age_days: float | None = Field(None, gt=0)
+    """Days since the champion was registered after which `millstream retrain` trains though the data are the same;
+    default: never."""
 
 
 class TrackingConfig(Section):
@@ -351,6 +360,7 @@ def build_config(tree: dict[str, Any], overrides: Sequence[str] = (), *, folder:
         raise ConfigError(explain(error, tree, Config)) from None
     check_combinations(config)
     config = fit_target(config)
+    check_gate(config)
     return _with_absolute_paths(config, folder)
 
 

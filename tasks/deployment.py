@@ -37,3 +37,6 @@ class DeployConfig(Section):
     """What becomes of a run over that limit."""
     schedules: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Schedule] = {}
     """Deployments besides the plain one, by the name that follows the config's: weekly makes digits-weekly."""
+    retraining: Schedule | None = None
+    """When the flow retraining runs, as a deployment of its own, digits-retraining, one run at a time: a run that comes
+    while another is at work is cancelled; default: there is none."""

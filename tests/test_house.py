@@ -33,6 +33,7 @@ ORDER = (
         "events",
         "files",
         "formats",
+        "gate",
         "memory",
         "optimization",
         "overrides",

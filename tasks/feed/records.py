@@ -21,6 +21,11 @@ def first_records(directory: Path, manifest: ShardManifest, split: str, *, count
     return next(iter(_records(directory, manifest, split).take(count).batch(count)))
 
 
+def record_batches(directory: Path, manifest: ShardManifest, split: str) -> Iterator[tf.Tensor]:
+    """Yields [b] string: all tf.Examples of a split in storage order."""
+    yield from _records(directory, manifest, split).batch(NUM_AT_ONCE).prefetch(2)
+
+
 def stored_batches(
     directory: Path, manifest: ShardManifest, split: str, names: Collection[str]
 ) -> Iterator[dict[str, NDArray[Any]]]:

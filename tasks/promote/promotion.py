@@ -43,12 +43,12 @@ _FETCHED = ".fetched-"
 logger = logging.getLogger("millstream")
 
 
-def promote(reference: str, workspace: Path, *, reason: str) -> Promotion:
+def promote(reference: str, workspace: Path, *, reason: str, uri: str | None = None) -> Promotion:
     """Returns the change that made NAME, NAME@alias or NAME/version the champion of its name, and the served model.
 
-    The champion before is @previous since. Raises what `fetch_model` does, ConfigError if it is the champion already,
-    RunError if another change of the name is under way, TrackingError if MLflow stops answering: then the next command
-    finishes it.
+    The champion before is @previous since. `uri`: of the registry; default: the workspace's. Raises what `fetch_model`
+    does, ConfigError if it is the champion already, RunError if another change of the name is under way, TrackingError
+    if MLflow stops answering: then the next command finishes it.
     """
     name, _, _ = parse_reference(reference)
 
@@ -59,7 +59,7 @@ def promote(reference: str, workspace: Path, *, reason: str) -> Promotion:
         # An alias may have been set by hand, to what was never served.
         return _change("promote", name, version, replaced=None if champion == version else champion, reason=reason)
 
-    return _carry_out(reference, name, workspace, plan)
+    return _carry_out(reference, name, workspace, plan, uri=uri)
 
 
 def rollback(name: str, workspace: Path, *, reason: str) -> Promotion:
@@ -82,10 +82,15 @@ def aliased(client: "MlflowClient", name: str) -> dict[str, int]:
 
 
 def _carry_out(
-    reference: str, name: str, workspace: Path, plan: Callable[["MlflowClient", int], Promotion]
+    reference: str,
+    name: str,
+    workspace: Path,
+    plan: Callable[["MlflowClient", int], Promotion],
+    *,
+    uri: str | None = None,
 ) -> Promotion:
-    uri = default_uri(workspace)
-    with _reached(reference, uri):
+    uri = uri or default_uri(workspace)
+    with reached(reference, uri):
         client = open_registry(reference, uri)
         with _alone(serving_directory(workspace, name)) as directory:
             _finish(client, directory, uri)
@@ -153,7 +158,8 @@ def _alone(directory: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _reached(reference: str, uri: str) -> Iterator[None]:
+def reached(reference: str, uri: str) -> Iterator[None]:
+    """Raises TrackingError for what the block raises because MLflow does not answer."""
     from mlflow.exceptions import MlflowException
 
     try:

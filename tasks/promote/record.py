@@ -4,6 +4,9 @@ from typing import Literal
 
 from tasks.files import Record
 
+GATE = "gate.json"  # a Decision, in the directory of a run
+GATE_TAG, GATE_REASONS_TAG = "millstream.gate", "millstream.gate_reasons"  # of a model version and of its MLflow run
+
 
 class RegisteredModel(Record):
     """A version of a model in the MLflow registry."""
@@ -34,6 +37,49 @@ class Promotion(Record):
     at: str
     """Time in UTC, ISO 8601."""
     reason: str
+
+
+class Champion(Record):
+    """What the champion says of the examples that the challenger was judged on."""
+
+    version: int
+    figures: dict[str, float]
+    """As EvalReport.figures."""
+    slices: dict[str, float]
+    """The headline figure of each slice that is not small, by '<column>=<value>'."""
+    p_value: float
+    """Probability with which chance alone gives a lead like the challenger's, one-sided."""
+    test: str
+    """How it was found, and on what: in words."""
+
+
+class Decision(Record):
+    """What the gate said of a challenger, and why."""
+
+    name: str
+    """Of the registered model."""
+    version: int
+    """The challenger."""
+    champion: int | None
+    """The version that it had to beat; None: there was none."""
+    accepted: bool
+    reasons: tuple[str, ...]
+    """A sentence for each thing that was asked: of what is accepted all, of what is rejected those that are not so."""
+    figures: dict[str, float]
+    """Of the challenger, as EvalReport.figures."""
+    champion_figures: dict[str, float]
+    """On the same examples; empty without a champion."""
+    p_value: float | None
+    """As Champion has it; None without one."""
+
+    @property
+    def word(self) -> str:
+        return "accepted" if self.accepted else "rejected"
+
+    @property
+    def line(self) -> str:
+        """The decision in words."""
+        return f"{self.name}/{self.version} is {self.word}: {'; '.join(self.reasons)}"
 
 
 class ModelVersion(Record):

@@ -1,4 +1,4 @@
-"""The register task: the door of this room and its policy."""
+"""The register and gate tasks: the doors of this room and their policy."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -7,7 +7,8 @@ from tasks.evaluate.report import EvalReport
 from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
 from tasks.promote import register as room
-from tasks.promote.record import RegisteredModel
+from tasks.promote.challenge import challenge as challenge_champion
+from tasks.promote.record import Decision, RegisteredModel
 from tasks.runs import Run
 
 
@@ -17,3 +18,11 @@ def register(
 ) -> RegisteredModel:
     """Returns the version of the run's exported model in the MLflow registry."""
     return room.register(run, mlflow_run_id, shards, report, exported)
+
+
+@task(name="gate", cache_policy=NO_CACHE, persist_result=False)
+def challenge(
+    run: Run, shards: Shards, report: EvalReport, exported: ExportManifest, challenger: RegisteredModel
+) -> Decision:
+    """Returns what the gate says of the run's registered model; one that is accepted is promoted."""
+    return challenge_champion(run, shards, report, exported, challenger)

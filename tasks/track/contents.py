@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tasks.files import digest_json, is_completed
 from tasks.prepare.directory import VERSION
 from tasks.prepare.manifest import MANIFEST, QUARANTINE, ShardManifest
+from tasks.promote.record import GATE, GATE_REASONS_TAG, GATE_TAG, Decision
 from tasks.runs import Run
 from tasks.track.params import compare, flatten
 from tasks.track.provenance import find_provenance
@@ -46,6 +47,8 @@ def run_items(run: Run) -> Iterator[Item]:
         params |= {"num_replicas": str(trained.num_replicas), "num_parameters": str(trained.num_parameters)}
     yield Item("params", digest_json(params), lambda client, to: _send_params(client, to, params))
     yield _file(run.directory / "config.yaml")
+    if (run.directory / GATE).is_file():
+        yield _file(run.directory / GATE)
     if (provenance := find_provenance(run)) is not None:
         text = provenance.requirements()
         yield Item(
@@ -109,6 +112,9 @@ def _tags(run: Run, trained: TrainResult | None) -> dict[str, str]:
             tags["millstream.stopped_early"] = trained.stopped_early
     if state.lost_devices:
         tags["millstream.lost_devices"] = "; ".join(state.lost_devices)
+    if (run.directory / GATE).is_file():
+        decision = Decision.read(run.directory / GATE)
+        tags |= {GATE_TAG: decision.word, GATE_REASONS_TAG: "; ".join(decision.reasons)}
     if state.prefect_flow_run_ids:
         tags["prefect.flow_run_id"] = state.prefect_flow_run_ids[-1]
     return tags | (provenance.as_tags() if provenance is not None else {})

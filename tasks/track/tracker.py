@@ -10,6 +10,7 @@ from tasks.errors import TrackingError
 from tasks.evaluate.report import EvalReport
 from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
+from tasks.promote.record import Decision
 from tasks.runs import Run
 from tasks.track import client as mlflow_client
 from tasks.track.provenance import write_provenance
@@ -97,6 +98,11 @@ class Tracker:
                 f"latency_p95_ms_batch_{latency.batch_size}": latency.p95_ms,
             }
         self._log("export", figures, step=exported.step)
+
+    def log_decision(self, decision: Decision, *, step: int) -> None:
+        """Logs the champion's figures on the same examples as champion/*; gate.json is found where it lies."""
+        if decision.p_value is not None:
+            self._log("champion", {**decision.champion_figures, "p_value": decision.p_value}, step=step)
 
     def close(self, status: Status, flush_seconds: float) -> None:
         """Ends the MLflow run and the thread; warns if not all could be sent in `flush_seconds`."""

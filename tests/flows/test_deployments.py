@@ -26,11 +26,16 @@ def test_the_committed_file_is_what_conf_says():
 
 def test_every_config_and_every_schedule_is_a_deployment(conf):
     (conf / "other.yaml").write_text("name: other\ndeploy: {work_pool: cpu-pool, when_busy: cancel}\n")
-    plain, weekly, other = yaml.safe_load(render(conf))["deployments"]
-    assert [item["name"] for item in (plain, weekly, other)] == ["digits", "digits-weekly", "other"]
+    plain, weekly, retraining, other = yaml.safe_load(render(conf))["deployments"]
+    names = [item["name"] for item in (plain, weekly, retraining, other)]
+    assert names == ["digits", "digits-weekly", "digits-retraining", "other"]
     assert plain["schedules"] == []
     assert weekly["schedules"] == [{"cron": "0 3 * * 1", "timezone": "Europe/Berlin", "active": False}]
-    assert weekly["parameters"] == plain["parameters"]
+    assert weekly["parameters"] == retraining["parameters"] == plain["parameters"]
+    assert weekly["entrypoint"] == plain["entrypoint"]
+    assert retraining["entrypoint"] == "flows/retraining.py:retraining"
+    assert retraining["schedules"] == [{"cron": "0 5 * * *", "timezone": "Europe/Berlin", "active": False}]
+    assert retraining["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
     assert other["work_pool"] == {"name": "cpu-pool"}
     assert other["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 

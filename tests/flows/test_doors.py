@@ -13,7 +13,7 @@ from tasks.errors import ConfigError, DataError
 from tasks.evaluate.task import evaluate
 from tasks.export.task import export
 from tasks.prepare.task import prepare
-from tasks.promote.task import register
+from tasks.promote.task import challenge, register
 from tasks.train.task import train
 
 
@@ -28,11 +28,11 @@ def test_only_what_waiting_may_mend_is_tried_again(task: Task[Any, Any]) -> None
     assert answers == [True, False, False, False]
 
 
-@pytest.mark.parametrize("task", [train, evaluate, export, register])
+@pytest.mark.parametrize("task", [train, evaluate, export, register, challenge])
 def test_prefect_never_repeats_what_the_workers_look_after(task: Task[Any, Any]) -> None:
     assert (task.retries, task.timeout_seconds) == (0, None)
 
 
-@pytest.mark.parametrize("task", [download, prepare, train, evaluate, export, register])
+@pytest.mark.parametrize("task", [download, prepare, train, evaluate, export, register, challenge])
 def test_prefect_keeps_no_second_truth(task: Task[Any, Any]) -> None:
     assert (task.cache_policy, task.persist_result) == (NO_CACHE, False)

@@ -11,17 +11,18 @@ from tasks.target import FIGURES
 
 README = Path(__file__).parents[2] / "tasks" / "track" / "README.md"
 # Of what the main job is not: deployed, with a UI, resumed with another config, of a checkout, judged otherwise, in
-# mixed precision, stopped early, on GPUs, with another kind of target or with slices.
+# mixed precision, stopped early, on GPUs, with another kind of target, with slices, held against a champion.
 OTHER_FIGURES = {figure for figures in FIGURES.values() for figure in figures} - set(FIGURES["multiclass"])
 OPTIONAL = {
     "metric": {
         *("best_val_accuracy", "best_val_loss", "loss_scale", "overflows", "perf/mfu"),
-        *("subset_accuracy", "mae", "eval/slices/<column>/<value>/<figure>"),
+        *("subset_accuracy", "mae", "eval/slices/<column>/<value>/<figure>", "champion/<figure>", "champion/p_value"),
         *(f"{prefix}{figure}" for prefix in ("val_", "best_val_", "eval/") for figure in OTHER_FIGURES),
     },
     "tag": {
         *("git.dirty", "mlflow.source.git.commit", "changed.<param>"),
         *("prefect.deployment", "prefect.flow_run_url", "millstream.stopped_early", "millstream.lost_devices"),
+        *("millstream.gate", "millstream.gate_reasons"),
     },
 }
 OF_MLFLOW = {"mlflow.source.name", "mlflow.runName", "mlflow.user", "mlflow.note.content"}

@@ -23,7 +23,11 @@ def up(new_stack):
 def test_one_command_brings_all_up_and_one_ctrl_c_stops_all(up):
     stack, process, log = up
     deployments = {deployment["name"] for deployment in stack.api("POST", "/deployments/filter")}
-    assert deployments == {"digits-weekly", *(config.stem for config in (ROOT / "conf").glob("*.yaml"))}
+    assert deployments == {
+        "digits-weekly",
+        "digits-retraining",
+        *(config.stem for config in (ROOT / "conf").glob("*.yaml")),
+    }
     settings = f"export PREFECT_API_URL={stack.prefect_url}/api MLFLOW_TRACKING_URI={stack.mlflow_url}"
     assert settings in log.read_text()
 
