@@ -48,7 +48,8 @@ def challenge(
         logger.info("gate: %s", decision.line)
         served = served_version(serving_directory(run.workspace, name))
     if decision.accepted and (champion, served) != (version, version):
-        promote(f"{name}/{version}", run.workspace, reason=f"the gate: {'; '.join(decision.reasons)}", uri=uri)
+        reason = f"the gate: {'; '.join(decision.reasons)}"
+        promote(f"{name}/{version}", run.workspace, reason=reason, uri=uri, over=champion)
     return decision
 
 

@@ -43,12 +43,15 @@ _FETCHED = ".fetched-"
 logger = logging.getLogger("millstream")
 
 
-def promote(reference: str, workspace: Path, *, reason: str, uri: str | None = None) -> Promotion:
+def promote(
+    reference: str, workspace: Path, *, reason: str, uri: str | None = None, over: int | Literal["any"] | None = "any"
+) -> Promotion:
     """Returns the change that made NAME, NAME@alias or NAME/version the champion of its name, and the served model.
 
-    The champion before is @previous since. `uri`: of the registry; default: the workspace's. Raises what `fetch_model`
-    does, ConfigError if it is the champion already, RunError if another change of the name is under way, TrackingError
-    if MLflow stops answering: then the next command finishes it.
+    The champion before is @previous since. `uri`: of the registry; default: the workspace's. `over`: the champion that
+    it was judged against, None if there was none. Raises what `fetch_model` does, ConfigError if it is the champion
+    already, RunError if another change of the name is under way or the champion is not that of `over`, TrackingError if
+    MLflow stops answering: then the next command finishes it.
     """
     name, _, _ = parse_reference(reference)
 
@@ -56,6 +59,11 @@ def promote(reference: str, workspace: Path, *, reason: str, uri: str | None = N
         champion = aliased(client, name).get(CHAMPION)
         if champion == version and served_version(serving_directory(workspace, name)) == version:
             raise ConfigError(f"{name}/{version}: is the champion already, and what is served")
+        if over not in ("any", champion, version):
+            raise RunError(
+                f"{name}/{version}: the champion is version {champion} by now, where it was judged against "
+                f"{'none' if over is None else f'version {over}'}; give the same command again, which judges it anew"
+            )
         # An alias may have been set by hand, to what was never served.
         return _change("promote", name, version, replaced=None if champion == version else champion, reason=reason)
 
@@ -93,24 +101,27 @@ def _carry_out(
     with reached(reference, uri):
         client = open_registry(reference, uri)
         with _alone(serving_directory(workspace, name)) as directory:
-            _finish(client, directory, uri)
+            finished = _finish(client, directory, uri)
             with _fetched(reference, uri, directory) as (version, digest, model):
+                if finished is not None and finished.version == version:
+                    return finished  # the very command that was interrupted, once more
                 change = plan(client, version).model_copy(update={"digest": digest, "number": next_number(directory)})
                 change.write(directory / JOURNAL)
                 _apply(client, directory, change, model)
     return change
 
 
-def _finish(client: "MlflowClient", directory: Path, uri: str) -> None:
-    """Finishes what an earlier command began."""
+def _finish(client: "MlflowClient", directory: Path, uri: str) -> Promotion | None:
+    """Finishes what an earlier command began and returns it, None if there is nothing to finish."""
     if not (directory / JOURNAL).exists():
-        return
+        return None
     change = Promotion.read(directory / JOURNAL)
     logger.warning(
         "the change of %s to version %d, begun at %s, is finished first", change.name, change.version, change.at
     )
     with _fetched(f"{change.name}/{change.version}", uri, directory) as (_, _, model):
         _apply(client, directory, change, model)
+    return change
 
 
 def _apply(client: "MlflowClient", directory: Path, change: Promotion, model: Path) -> None:

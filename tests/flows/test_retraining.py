@@ -28,6 +28,7 @@ TINY = (
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(300)
 def test_the_champion_changes_only_by_the_gate_or_by_hand(
     workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,13 @@
 """Fixtures for tests of the registry."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from mlflow import MlflowClient
 
 from tasks.config import build_config
 from tasks.evaluate.report import EvalReport
@@ -12,9 +15,11 @@ from tasks.evaluate.stage import evaluate
 from tasks.export.manifest import ExportManifest
 from tasks.export.stage import export
 from tasks.prepare.manifest import Shards
+from tasks.promote.promotion import aliased
 from tasks.promote.record import RegisteredModel
 from tasks.promote.register import register
 from tasks.runs import Run, open_run
+from tasks.track.client import open_client
 from tasks.track.tracker import tracked
 from tasks.train.stage import train
 from tests.every_kind import write_every_kind
@@ -62,3 +67,17 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory, workers: ModuleType, no
         exported = export(run, shards, trained, report)
         model = register(run, tracker.mlflow_run_id(), shards, report, exported)
     return Registered(run, shards, report, exported, model)
+
+
+@pytest.fixture
+def place(every_kind: Registered, tmp_path: Path) -> tuple[Path, MlflowClient]:
+    """A workspace whose registry has three versions of a model, and no champion."""
+    shutil.copyfile(every_kind.run.workspace / "mlflow.db", tmp_path / "mlflow.db")
+    client = open_client(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    first = client.get_model_version("every_kind", "1")
+    for alias in aliased(client, "every_kind"):
+        client.delete_registered_model_alias("every_kind", alias)
+    files = client.get_model_version_download_uri("every_kind", "1")
+    for _ in range(2):
+        client.create_model_version("every_kind", files, run_id=first.run_id, tags=first.tags)
+    return tmp_path, client

@@ -1,6 +1,5 @@
 """Promotion: one champion, served under ever higher numbers; back in one command; finished after a crash."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,24 +15,9 @@ from tasks.files import lock, verify
 from tasks.promote.models import list_models
 from tasks.promote.promotion import REPLACED_TAG, SERVING_TAG, aliased, promote, rollback
 from tasks.promote.serving_directory import JOURNAL, history, numbers, serving_directory
-from tasks.track.client import open_client
 from tests.promote.conftest import Registered
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def place(every_kind: Registered, tmp_path: Path) -> tuple[Path, MlflowClient]:
-    """A workspace whose registry has three versions of a model, and no champion."""
-    shutil.copyfile(every_kind.run.workspace / "mlflow.db", tmp_path / "mlflow.db")
-    client = open_client(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    first = client.get_model_version("every_kind", "1")
-    for alias in aliased(client, "every_kind"):
-        client.delete_registered_model_alias("every_kind", alias)
-    files = client.get_model_version_download_uri("every_kind", "1")
-    for _ in range(2):
-        client.create_model_version("every_kind", files, run_id=first.run_id, tags=first.tags)
-    return tmp_path, client
 
 
 def test_the_champion_is_what_is_served_and_the_one_before_it_comes_back_in_one_command(
@@ -102,6 +86,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(place: tuple[Path, Mlflow
     client.set_model_version_tag("every_kind", "2", "millstream.digest", "0" * 64)
     with pytest.raises(DataError, match="are not those that were registered"):
         promote("every_kind/2", workspace, reason="")
+    with pytest.raises(RunError, match="the champion is version 1 by now, where it was judged against version 2; give"):
+        promote("every_kind/3", workspace, reason="", over=2)
     with (
         lock(serving_directory(workspace, "every_kind") / ".lock"),
         pytest.raises(RunError, match="another command is changing what is served"),
@@ -113,6 +99,17 @@ def test_what_cannot_be_is_refused_and_changes_nothing(place: tuple[Path, Mlflow
         ".lock",
         ".promotions.jsonl",
     }
+
+
+def test_an_interrupted_promotion_that_is_given_again_is_finished(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    directory = serving_directory(workspace, "every_kind")
+    first = promote("every_kind/1", workspace, reason="")
+    begun = first.model_copy(update={"version": 2, "replaced": 1, "number": 2, "reason": "better"})
+    begun.write(directory / JOURNAL)
+    assert promote("every_kind/2", workspace, reason="once more") == begun
+    assert history(directory) == [first, begun]
+    assert aliased(client, "every_kind") == {"champion": 2, "previous": 1}
 
 
 # Killed before each step in turn, and behind the last of them.
