@@ -98,7 +98,7 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             self.wait()
-        except TrainingError as unwritten:
+        except Exception as unwritten:
             if error is None:
                 raise
             logger.warning("%s", unwritten)  # what ended the training is the greater news

@@ -131,6 +131,7 @@ def _make_run_steps(setup: Setup, config: TrainConfig, clock: Clock) -> RunSteps
 
 def _save(writer: Writer, setup: Setup, position: Position) -> None:
     """Begins to write the checkpoint of this position; the chief does, for all workers."""
+    progress("checkpoint", step=position.step)
     if setup.team.is_chief:
         # One whose epoch is open is written anew once that is closed; till then another must stand beside it.
         writer.save(setup.variables, position, replaces_older=not _epoch_is_open(setup, position))

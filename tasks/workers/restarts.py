@@ -54,8 +54,11 @@ def call_for_run(
             step = newest_step() if newest_step else 0
             where = f"step {step}" if newest_step else "its start"
             smaller = without_lost_devices(run, error, where=where, log=_log(run, stage)) if had_gpus else None
-            run = smaller or run
-            if step > reached or smaller:  # devices are lost so often only as there are
+            if smaller:
+                run, restarts, reached = smaller, 0, step
+                before_restart()
+                continue  # that is no restart of train.max_restarts: devices are lost only so often as there are
+            if step > reached:
                 restarts, reached = 0, step
             if restarts == limit:
                 since = f"restarts without a new checkpoint since step {reached}" if newest_step else "restarts"

@@ -26,6 +26,19 @@ def good(n=4, skip=()):
         yield {name: value for name, value in example.items() if name not in skip}
 
 
+def sign(number):
+    if number > 2:  # of a tensor: only AutoGraph makes this a part of the graph
+        return number
+    return -number
+
+
+def of_tensorflow():
+    import tensorflow as tf
+
+    for number in tf.data.Dataset.range(6).map(sign).as_numpy_iterator():
+        yield {"label": ["even", "odd"][abs(number) % 2], "x": int(number)}
+
+
 def broken(number):
     for i, example in enumerate(good(9, skip=["photo", "day"]), start=1):
         if i == number:

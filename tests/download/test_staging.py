@@ -54,6 +54,12 @@ def test_what_a_reader_yields_is_read_exactly(tmp_path):
     assert stage(config, tmp_path).reused
 
 
+def test_a_reader_may_be_written_as_tensorflow_teaches(tmp_path):
+    config = reader("of_tensorflow")
+    (batch,) = open_staged(config, stage(config, tmp_path).directory).read()
+    assert batch.columns["x"].tolist() == [0, -1, -2, 3, 4, 5]
+
+
 def test_a_reader_names_its_official_splits(tmp_path):
     skipped = {"n": 6, "skip": ["day", "photo", "key"]}
     config = reader("good", {"kind": "official", "validation": 0.5}, args=skipped)
