@@ -23,6 +23,7 @@ Statistic: TypeAlias = Callable[[Counts], dict[str, Floats]]
 CONFIDENCE = 0.95
 MAX_COUNTS = 2**21  # examples times resamples that are held at once: some 60 MB
 MAX_RANKED = 2**28  # examples times classes times resamples that are ranked: some seconds
+ROUNDING = 1e-12  # relative; a spread below it is one of equal numbers
 MIN_RANKINGS = 100  # however many examples and classes
 
 
@@ -141,7 +142,9 @@ def _regression(judged: Judged) -> Statistic:
         squared = counts @ squares
         spread = counts @ around**2 - (counts @ around) ** 2 / len(wanted)
         with np.errstate(divide="ignore", invalid="ignore"):
-            told = np.where(spread > 0, 1 - squared / spread, np.where(squared > 0, 0.0, 1.0))
+            told = np.where(
+                spread > ROUNDING * (counts @ around**2), 1 - squared / spread, np.where(squared > 0, 0.0, 1.0)
+            )
         return means(counts) | {"rmse": np.sqrt(squared / len(wanted)).mean(axis=1), "r2": told.mean(axis=1)}
 
     return statistic

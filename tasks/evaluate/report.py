@@ -6,13 +6,14 @@ from pathlib import Path
 from pydantic import Field
 
 from tasks.evaluation import EvaluateConfig
-from tasks.files import Record
+from tasks.files import Record, digest_bytes
 
 REPORT = "report.json"
 PAGE = "report.html"
 MODEL_CARD = "model_card.md"
 PREDICTIONS = "predictions.parquet"
 INPUTS = "inputs.npz"
+MAX_LETTERS = 80  # of a column or value in the name of a metric, of which MLflow takes 250
 WORST_INPUTS = "worst/inputs.json"  # of the worst examples, {id: {input: value}}, but for images
 
 
@@ -155,4 +156,6 @@ class EvalReport(Record):
 
 
 def _in_mlflow(name: str) -> str:
-    return re.sub(r"[^\w\-. ]", "_", name).strip(". ") or "_"
+    """Returns a part of a metric's name: short, and in the letters that MLflow takes, but another for another name."""
+    written = re.sub(r"[^\w\-. ]", "_", name)[:MAX_LETTERS].strip(". ")
+    return written if written and written == name else f"{written}-{digest_bytes(name.encode())[:6]}"

@@ -78,7 +78,7 @@ def by_value(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> 
         is_text = kept.dtype == object
         found = _by_name(np.array([value.decode() for value in kept], object) if is_text else kept)
     slices = {name: rows[places] for name, places in found.items()}
-    return slices | ({MISSING: np.flatnonzero(missing)} if missing.any() else {})
+    return _and(slices, MISSING, np.flatnonzero(missing))
 
 
 def _by_name(values: NDArray[Any]) -> dict[str, Rows]:
@@ -86,7 +86,14 @@ def _by_name(values: NDArray[Any]) -> dict[str, Rows]:
     told = np.sort(np.argsort(-counts, kind="stable")[:MAX_VALUES])
     found = {str(different[each]): np.flatnonzero(place == each) for each in told}
     others = np.flatnonzero(~np.isin(place, told))
-    return found | ({OTHERS: others} if len(others) else {})
+    return _and(found, OTHERS, others)
+
+
+def _and(found: dict[str, Rows], name: str, rows: Rows) -> dict[str, Rows]:
+    """Returns the slices with one more, if it has examples, under a name that no value has."""
+    while name in found:
+        name = f"({name})"
+    return found | {name: rows} if len(rows) else found
 
 
 def _by_range(numbers: NDArray[Any]) -> dict[str, Rows]:
@@ -113,7 +120,7 @@ def _by_target(manifest: ShardManifest, targets: NDArray[Any], name: str) -> dic
             return by_value(targets[:, manifest.label_map.index(name)])
         case "multi_label":
             found = {each: np.flatnonzero(targets[:, place]) for place, each in enumerate(manifest.label_map)}
-            found[NONE] = np.flatnonzero(~targets.any(axis=1))
+            found = _and(found, NONE, np.flatnonzero(~targets.any(axis=1)))
         case _:
             found = {each: np.flatnonzero(targets == place) for place, each in enumerate(manifest.label_map)}
     return {each: rows for each, rows in found.items() if len(rows)}

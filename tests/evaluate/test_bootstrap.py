@@ -107,6 +107,12 @@ def test_very_many_examples_are_ranked_less_often(monkeypatch):
     }
 
 
+def test_of_resamples_of_one_number_alone_rounding_makes_no_spread():
+    targets = np.array([[0.1], [0.7], [123.3]])
+    examples = Judged(np.arange(3), targets, targets, targets + 0.1, targets + 0.1, np.ones(3))
+    assert bootstrap.intervals("regression", examples, num_resamples=200, seed=1)["r2"].low > -1e6
+
+
 def test_of_one_example_or_of_no_resamples_there_is_no_interval():
     one = Judged(*(np.ones((1, 1)) for _ in range(6)))
     assert bootstrap.intervals("regression", one, num_resamples=100, seed=0) == {}

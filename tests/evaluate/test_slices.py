@@ -27,6 +27,11 @@ def test_texts_and_whole_numbers_are_told_by_value_and_missing_ones_apart():
     assert plain(by_value(np.zeros(2), np.ones(2, bool))) == {"(missing)": [0, 1]}
 
 
+def test_a_value_that_is_called_like_the_missing_ones_stays_a_slice_of_its_own():
+    missing = np.array([False, True])
+    assert plain(by_value(texts("(missing)", ""), missing)) == {"(missing)": [0], "((missing))": [1]}
+
+
 def test_of_many_texts_the_most_frequent_are_told():
     values = texts(*(f"{number:02}" for number in range(60)), *(f"{number:02}" for number in range(40, 60)))
     found = by_value(values)
