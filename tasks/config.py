@@ -261,7 +261,7 @@ class TrainConfig(Section):
 class PromoteConfig(Section):
     """How the exported model is registered, and when it is served."""
 
-    registered_name: str | None = Field(None, pattern=r"^[^/:%\"']+$")
+    registered_name: str | None = Field(None, pattern=r"^[^./:%\"'@][^/:%\"'@]*$")
     """Name in the MLflow model registry; default: the config's name."""
     gate: GateConfig = GateConfig()
     """What `millstream retrain` asks of a model before it promotes it."""

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 NUM_RESAMPLES = 9999
+MIN_RESAMPLES = 999  # of very many examples; enough for probabilities of some thousandths
+_MAX_NUMBERS = 2**28  # that are drawn in all: some seconds
 _MAX_DRAWN = 2**22  # numbers that are drawn at once
 
 
@@ -36,13 +38,14 @@ def paired_bootstrap(challenger: NDArray[Any], champion: NDArray[Any], *, seed: 
     gains = champion - challenger
     if len(gains) < 2:
         return Paired(1.0, "paired bootstrap: a single example tells nothing")
+    num_resamples = int(np.clip(_MAX_NUMBERS // len(gains), MIN_RESAMPLES, NUM_RESAMPLES))
     means = stats.bootstrap(
         (gains,),
         np.mean,
-        n_resamples=NUM_RESAMPLES,
+        n_resamples=num_resamples,
         batch=max(1, _MAX_DRAWN // len(gains)),
         method="percentile",
         rng=np.random.default_rng(seed),
     ).bootstrap_distribution
-    p_value = (1 + np.count_nonzero(means <= 0)) / (1 + NUM_RESAMPLES)
+    p_value = (1 + np.count_nonzero(means <= 0)) / (1 + num_resamples)
     return Paired(float(p_value), f"paired bootstrap: the loss is lower by {gains.mean():.3g} on average")
