@@ -104,7 +104,7 @@ class EvalReport(Record):
     checkpoint: Path
     split: str
     num_examples: int
-    settings: EvaluateConfig = EvaluateConfig()
+    settings: EvaluateConfig
     """What it was made with."""
     figures: dict[str, float]
     """As `tasks.target.FIGURES` names them, without those that the split cannot tell. The loss is the mean
