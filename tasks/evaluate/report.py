@@ -53,7 +53,7 @@ class SliceFigures(Record):
     column: str
     """As evaluate.slices names it."""
     value: str
-    """In words; of numbers with a fraction a range between quantiles of the split, such as '[0.5, 1.25)'."""
+    """In words; of many numbers a range between quantiles of the split, such as '0.5 to 1.25'."""
     num_examples: int
     is_small: bool
     """True below evaluate.min_slice_examples: chance weighs more than the model."""
@@ -105,7 +105,7 @@ class EvalReport(Record):
     checkpoint: Path
     split: str
     num_examples: int
-    settings: EvaluateConfig = EvaluateConfig()
+    settings: EvaluateConfig
     """What it was made with."""
     figures: dict[str, float]
     """As `tasks.target.FIGURES` names them, without those that the split cannot tell. The loss is the mean
@@ -117,7 +117,7 @@ class EvalReport(Record):
     numbers: tuple[NumberFigures, ...] = ()
     """Of a regression."""
     intervals: dict[str, Interval] = Field(default_factory=dict)
-    """Of each of `figures`; empty if evaluate.num_resamples is 0."""
+    """Of those of `figures` that a resample can tell; empty without resamples, or of a single example."""
     slices: tuple[SliceFigures, ...] = ()
     """By column in the order of evaluate.slices, each by value."""
     calibration: Calibration | None = None
@@ -125,7 +125,8 @@ class EvalReport(Record):
     worst: tuple[WorstExample, ...] = ()
     """The highest loss first, equal ones by id."""
     num_leaked: int | None = None
-    """Examples whose inputs are those of a training example, to the byte; None: the training split was evaluated."""
+    """Examples whose inputs are those of a training example, to the byte; None: not looked for (evaluate.check_leaks is
+    false, or the training split was evaluated)."""
     leaked: tuple[int, ...] = ()
     """Ids of the first of them."""
     directory: Path

@@ -14,5 +14,5 @@ from tasks.train.result import TrainResult
 # No retries: it computes the same again; no time limit: a hang is noticed by missing progress.
 @task(name="export", cache_policy=NO_CACHE, persist_result=False)
 def export(run: Run, shards: Shards, trained: TrainResult, report: EvalReport) -> ExportManifest:
-    """Returns the best checkpoint as a SavedModel that was compared with the trained model."""
+    """Returns the best checkpoint as a SavedModel, with `export.formats` beside it, reloaded and compared."""
     return stage.export(run, shards, trained, report)

@@ -78,8 +78,8 @@ def facts(kind: str, **changes: Any) -> Facts:
             for column in columns
             for text, count, of_slice in (
                 ("<em>red</em>", 481, value),
-                ("[0.5, 1.25)", 12, value),
-                ("missing", 7, {figures[0]: 0.25}),
+                ("0.5 to 1.25", 12, value),
+                ("(missing)", 7, {figures[0]: 0.25}),
             )
         ),
         calibration=None

@@ -1,4 +1,4 @@
-"""Formats: what lies beside the SavedModel computes the same, loads without us, and is refused where it cannot."""
+"""Formats: what lies beside the SavedModel computes the same, loads in safe mode, and is refused where it cannot."""
 
 import json
 import shutil

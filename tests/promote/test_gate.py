@@ -9,6 +9,7 @@ import pytest
 from tasks.config import build_config
 from tasks.errors import ConfigError
 from tasks.evaluate.report import EvalReport, SliceFigures
+from tasks.evaluation import EvaluateConfig
 from tasks.export.manifest import ExportManifest, Latency
 from tasks.gate import GateConfig
 from tasks.promote.gate import decide, slice_headlines
@@ -42,6 +43,7 @@ def _report(headline: str = "accuracy", **figures: float) -> EvalReport:
         checkpoint=Path("10"),
         split="test",
         num_examples=93,
+        settings=EvaluateConfig(),
         figures=figures or {"accuracy": 0.9, "loss": 0.25},
         headline=headline,
         classes=(),

@@ -48,6 +48,7 @@ def eval_report(run: Run, *, accuracy: float = 0.75) -> EvalReport:
         checkpoint=run.checkpoints / "20",
         split="test",
         num_examples=4,
+        settings=run.config.evaluate,
         figures={"accuracy": accuracy, "loss": 0.5},
         headline="accuracy",
         classes=(ClassFigures(name="0", num_examples=4, precision=1.0, recall=0.75, f1=0.86),),

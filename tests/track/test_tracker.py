@@ -267,6 +267,7 @@ def _report(run: Run) -> EvalReport:
         checkpoint=run.checkpoints / "20",
         split="test",
         num_examples=4,
+        settings=run.config.evaluate,
         figures={"accuracy": 0.75, "loss": 0.5},
         headline="accuracy",
         classes=(ClassFigures(name="0", num_examples=4, precision=1.0, recall=0.75, f1=0.86),),
