@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from tasks.evaluate.report import EvalReport
 from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
-from tasks.promote.gate import decide
-from tasks.promote.promotion import CHALLENGER, CHAMPION, aliased, promote, reached
-from tasks.promote.record import GATE, GATE_REASONS_TAG, GATE_TAG, Champion, Decision, RegisteredModel
+from tasks.promote.gate import decide, unopposed
+from tasks.promote.promotion import CHALLENGER, CHAMPION, aliased, promote
+from tasks.promote.record import GATE, GATE_REASONS_TAG, GATE_TAG, MAX_REASON, Champion, Decision, RegisteredModel
 from tasks.promote.serving_directory import served_version, serving_directory
 from tasks.runs import Run
-from tasks.track.client import open_client, tracking_uri
+from tasks.track.client import answering, open_client, tracking_uri
 from tasks.workers.restarts import call_for_run
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def challenge(
     WorkerLost if the worker was lost more than `train.max_restarts` times.
     """
     uri, name, version = tracking_uri(run), challenger.name, challenger.version
-    with reached(f"{name}/{version}", uri):
+    with answering(f"{name}/{version}", uri, then="; give the same command again when it does: the gate is left"):
         client = open_client(uri)
         champion = aliased(client, name).get(CHAMPION)
         if champion != version:
@@ -43,8 +43,12 @@ def challenge(
             )
             decision.write(run.directory / GATE)
             _mark(client, decision)
-        else:  # it came this far before an interruption
+        elif (run.directory / GATE).is_file():  # it came this far before an interruption
             decision = Decision.read(run.directory / GATE)
+        else:
+            decision = unopposed(challenger, report)
+            decision.write(run.directory / GATE)
+            _mark(client, decision)
         logger.info("gate: %s", decision.line)
         served = served_version(serving_directory(run.workspace, name))
     if decision.accepted and (champion, served) != (version, version):
@@ -70,6 +74,7 @@ def _judge(run: Run, shards: Shards, report: EvalReport, reference: str) -> Cham
 
 def _mark(client: "MlflowClient", decision: Decision) -> None:
     name, version = decision.name, str(decision.version)
-    client.set_registered_model_alias(name, CHALLENGER, version)
+    if decision.champion != decision.version:
+        client.set_registered_model_alias(name, CHALLENGER, version)
     client.set_model_version_tag(name, version, GATE_TAG, decision.word)
-    client.set_model_version_tag(name, version, GATE_REASONS_TAG, "; ".join(decision.reasons))
+    client.set_model_version_tag(name, version, GATE_REASONS_TAG, "; ".join(decision.reasons)[:MAX_REASON])

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import ConfigError, DataError, TrackingError
+from tasks.errors import ConfigError, DataError
 from tasks.export.manifest import EXPORT, ExportManifest, digest_model
 from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
 from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG
-from tasks.track.client import first_line, is_outage, open_client, without_password
+from tasks.track.client import answering, first_line, is_missing, is_outage, open_client, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,7 +30,7 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
     from mlflow.exceptions import MlflowException
 
     where = without_password(uri)
-    try:
+    with answering(reference, uri):
         client = open_registry(reference, uri)
         version = _find(client, reference, uri)
         location = f"models:/{version.name}/{version.version}"
@@ -38,13 +38,14 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
         if digest is None:
             raise DataError(f"{location}: was not registered by millstream, so that no sha256 of its files is known")
         folder.mkdir(parents=True, exist_ok=True)
-        # Not by models:/, for which MLflow asks the registry of the whole process.
-        source = client.get_model_version_download_uri(version.name, version.version)
-        copied = mlflow.artifacts.download_artifacts(f"{source}/artifacts", dst_path=str(folder), tracking_uri=uri)
-    except (MlflowException, OSError) as error:
-        if is_outage(error):
-            raise TrackingError(f"{reference}: {where} does not answer ({first_line(error)})") from error
-        raise DataError(f"{reference}: its files are not where {where} says ({first_line(error)})") from error
+        try:
+            # Not by models:/, for which MLflow asks the registry of the whole process.
+            source = client.get_model_version_download_uri(version.name, version.version)
+            copied = mlflow.artifacts.download_artifacts(f"{source}/artifacts", dst_path=str(folder), tracking_uri=uri)
+        except MlflowException as error:
+            if is_outage(error):
+                raise
+            raise DataError(f"{reference}: its files are not where {where} says ({first_line(error)})") from error
     directories = sorted(Path(copied).iterdir())
     if (
         len(directories) != 1
@@ -69,9 +70,7 @@ def parse_reference(reference: str) -> tuple[str, str | None, str | None]:
 
 def open_registry(reference: str, uri: str) -> "MlflowClient":
     """Returns a client of the registry at `uri`; raises ConfigError if that is a database that is not there."""
-    from sqlalchemy import make_url
-
-    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
+    if is_missing(uri):
         raise ConfigError(f"{reference}: nothing is registered yet, {uri} is not there; `millstream run` registers")
     return open_client(uri)
 
@@ -91,11 +90,11 @@ def _find(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
             raise
         versions = []
     if not versions:
-        raise ConfigError(f"{reference}: {without_password(uri)} has no such model; {known_models(client, name)}")
+        raise ConfigError(f"{reference}: {without_password(uri)} has no such model; {suggestion(client, name)}")
     return versions[0]
 
 
-def known_models(client: "MlflowClient", name: str) -> str:
+def suggestion(client: "MlflowClient", name: str) -> str:
     """Returns what could have been meant, for a message."""
     versions = client.search_model_versions(
         f"name = '{name}'", order_by=["version_number DESC"], max_results=_MAX_NAMES

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import ConfigError, TrackingError
-from tasks.promote.fetched import known_models, open_registry
+from tasks.errors import ConfigError
+from tasks.promote.fetched import open_registry, suggestion
 from tasks.promote.promotion import SERVING_TAG
 from tasks.promote.record import ModelVersion
 from tasks.promote.registered import DATA_TAG, FIGURE_TAG, RUN_TAG
-from tasks.track.client import default_uri, first_line, is_outage, without_password
+from tasks.track.client import answering, default_uri, is_outage, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,19 +23,13 @@ def list_models(name: str, workspace: Path) -> list[ModelVersion]:
 
     Raises ConfigError if the registry has no such model, TrackingError if MLflow does not answer.
     """
-    from mlflow.exceptions import MlflowException
-
     uri = default_uri(workspace)
-    try:
+    with answering(name, uri):
         client = open_registry(name, uri)
         versions = list(client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"]))
         if not versions:
-            raise ConfigError(f"{name}: {without_password(uri)} has no such model; {known_models(client, name)}")
+            raise ConfigError(f"{name}: {without_password(uri)} has no such model; {suggestion(client, name)}")
         return [_known(client, version) for version in versions]
-    except (MlflowException, OSError) as error:
-        if not is_outage(error):
-            raise
-        raise TrackingError(f"{name}: {without_password(uri)} does not answer ({first_line(error)})") from error
 
 
 def _known(client: "MlflowClient", version: "Registered") -> ModelVersion:

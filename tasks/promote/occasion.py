@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.config import Config
-from tasks.promote.promotion import CHAMPION, SERVING_TAG, aliased, reached
-from tasks.promote.record import GATE_TAG
+from tasks.promote.promotion import CHAMPION, SERVING_TAG, aliased
+from tasks.promote.record import GATE_TAG, REJECTED
 from tasks.promote.registered import DATA_TAG, RUN_TAG
-from tasks.track.client import default_uri, open_client
+from tasks.track.client import answering, default_uri, open_client
 
 _SECONDS_PER_DAY = 86400
 
@@ -23,12 +23,13 @@ class Occasion(NamedTuple):
 def occasion(config: Config, workspace: Path, data_digest: str) -> Occasion:
     """Returns whether to train on data of this digest: there is no champion, the data are new, or it is too old.
 
-    Data are not new if a model of them was served or judged by the gate, whatever became of it: one that was rejected,
-    or rolled back, would be made again. Raises TrackingError if MLflow does not answer.
+    Data are not new if a model of them was served or rejected by the gate: what was rejected or rolled back would be
+    made again. One that was accepted and is not served yet was interrupted, and is gone on with. Raises TrackingError
+    if MLflow does not answer.
     """
     name, max_days = config.promote.registered_name or config.name, config.promote.max_champion_age_days
     uri = config.tracking.uri or default_uri(workspace)
-    with reached(name, uri):
+    with answering(name, uri):
         client = open_client(uri)
         versions = client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"])
         champion = aliased(client, name).get(CHAMPION) if versions else None
@@ -37,7 +38,8 @@ def occasion(config: Config, workspace: Path, data_digest: str) -> Occasion:
     tried = [
         version.tags.get(RUN_TAG, version.version)
         for version in versions
-        if version.tags.get(DATA_TAG) == data_digest and not version.tags.keys().isdisjoint((GATE_TAG, SERVING_TAG))
+        if version.tags.get(DATA_TAG) == data_digest
+        and (version.tags.get(GATE_TAG) == REJECTED or SERVING_TAG in version.tags)
     ]
     if not tried:
         return Occasion(True, f"the data have changed since {name}/{champion}")

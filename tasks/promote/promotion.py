@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from tasks.errors import ConfigError, RunError, TrackingError
+from tasks.errors import ConfigError, DataError, MillstreamError, RunError, TrackingError
 from tasks.files import lock, write_atomic
-from tasks.promote.fetched import fetch_model, open_registry, parse_reference
-from tasks.promote.record import Promotion
+from tasks.promote.fetched import fetch_model, open_registry, parse_reference, suggestion
+from tasks.promote.record import MAX_REASON, Promotion
 from tasks.promote.serving_directory import (
     HISTORY,
     JOURNAL,
@@ -30,7 +30,7 @@ from tasks.promote.serving_directory import (
     served_version,
     serving_directory,
 )
-from tasks.track.client import default_uri, first_line, is_outage, without_password
+from tasks.track.client import answering, default_uri, first_line, is_outage, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -39,6 +39,7 @@ CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
 # Of a model version, for whoever looks at it in the registry.
 SERVING_TAG, REPLACED_TAG = "millstream.serving", "millstream.replaced"
 _FETCHED = ".fetched-"
+_FINISHED_NEXT = "; what was begun is finished by the next command"
 
 logger = logging.getLogger("millstream")
 
@@ -55,8 +56,9 @@ def promote(
     """
     name, _, _ = parse_reference(reference)
 
-    def plan(client: "MlflowClient", version: int) -> Promotion:
-        champion = aliased(client, name).get(CHAMPION)
+    def is_due(version: int, champion: int | None, finished: Promotion | None) -> bool:
+        if finished is not None and finished.version == version:
+            return False
         if champion == version and served_version(serving_directory(workspace, name)) == version:
             raise ConfigError(f"{name}/{version}: is the champion already, and what is served")
         if over not in ("any", champion, version):
@@ -64,10 +66,9 @@ def promote(
                 f"{name}/{version}: the champion is version {champion} by now, where it was judged against "
                 f"{'none' if over is None else f'version {over}'}; give the same command again, which judges it anew"
             )
-        # An alias may have been set by hand, to what was never served.
-        return _change("promote", name, version, replaced=None if champion == version else champion, reason=reason)
+        return True
 
-    return _carry_out(reference, name, workspace, plan, uri=uri)
+    return _carry_out("promote", reference, workspace, is_due, reason=reason, uri=uri)
 
 
 def rollback(name: str, workspace: Path, *, reason: str) -> Promotion:
@@ -76,12 +77,17 @@ def rollback(name: str, workspace: Path, *, reason: str) -> Promotion:
     What is rolled back is @previous since, so that the next rollback undoes this one.
     """
 
-    def plan(client: "MlflowClient", version: int) -> Promotion:
-        return _change("rollback", name, version, replaced=aliased(client, name).get(CHAMPION), reason=reason)
+    def is_due(version: int, champion: int | None, finished: Promotion | None) -> bool:
+        if finished is not None and finished.kind == "rollback":
+            return False
+        if champion == version:
+            raise ConfigError(
+                f"{name}: version {version} is @{PREVIOUS} and the champion, so that there is none to go back to; name "
+                "one with `millstream promote`"
+            )
+        return True
 
-    reference = f"{name}@{PREVIOUS}"
-    parse_reference(reference)
-    return _carry_out(reference, name, workspace, plan)
+    return _carry_out("rollback", f"{name}@{PREVIOUS}", workspace, is_due, reason=reason)
 
 
 def aliased(client: "MlflowClient", name: str) -> dict[str, int]:
@@ -90,37 +96,73 @@ def aliased(client: "MlflowClient", name: str) -> dict[str, int]:
 
 
 def _carry_out(
+    kind: Literal["promote", "rollback"],
     reference: str,
-    name: str,
     workspace: Path,
-    plan: Callable[["MlflowClient", int], Promotion],
+    is_due: Callable[[int, int | None, Promotion | None], bool],
     *,
+    reason: str,
     uri: str | None = None,
 ) -> Promotion:
+    """Returns the change to the version that is meant, carried out.
+
+    `is_due` is given that version, the champion, and what an earlier command had begun, which is finished by now. It
+    returns whether there is more to do, not if that was this very command, and raises if it cannot be.
+    """
+    name, _, _ = parse_reference(reference)
     uri = uri or default_uri(workspace)
-    with reached(reference, uri):
+    with answering(reference, uri, then=_FINISHED_NEXT):
         client = open_registry(reference, uri)
+        if not client.search_registered_models(f"name = '{name}'"):
+            raise ConfigError(f"{name}: {without_password(uri)} has no such model; {suggestion(client, name)}")
         with _alone(serving_directory(workspace, name)) as directory:
             finished = _finish(client, directory, uri)
             with _fetched(reference, uri, directory) as (version, digest, model):
-                if finished is not None and finished.version == version:
-                    return finished  # the very command that was interrupted, once more
-                change = plan(client, version).model_copy(update={"digest": digest, "number": next_number(directory)})
-                change.write(directory / JOURNAL)
+                champion = aliased(client, name).get(CHAMPION)
+                if not is_due(version, champion, finished):
+                    assert finished is not None
+                    return finished
+                change = Promotion(
+                    kind=kind,
+                    name=name,
+                    version=version,
+                    # An alias may have been set by hand, to what was never served.
+                    replaced=None if champion == version else champion,
+                    digest=digest,
+                    number=next_number(directory),
+                    by=f"{getpass.getuser()}@{socket.gethostname()}",
+                    at=datetime.now(UTC).isoformat(timespec="seconds"),
+                    reason=reason[:MAX_REASON],
+                )
+                with _writing(directory):
+                    change.write(directory / JOURNAL)
                 _apply(client, directory, change, model)
     return change
 
 
 def _finish(client: "MlflowClient", directory: Path, uri: str) -> Promotion | None:
     """Finishes what an earlier command began and returns it, None if there is nothing to finish."""
-    if not (directory / JOURNAL).exists():
+    from mlflow.exceptions import MlflowException
+
+    journal = directory / JOURNAL
+    if not journal.exists():
         return None
-    change = Promotion.read(directory / JOURNAL)
+    change = Promotion.read(journal)
     logger.warning(
         "the change of %s to version %d, begun at %s, is finished first", change.name, change.version, change.at
     )
-    with _fetched(f"{change.name}/{change.version}", uri, directory) as (_, _, model):
-        _apply(client, directory, change, model)
+    try:
+        with _fetched(f"{change.name}/{change.version}", uri, directory) as (_, digest, model):
+            if digest != change.digest:
+                raise DataError(f"the model of {without_password(uri)} is another, by its sha256")
+            _apply(client, directory, change, model)
+    except (MillstreamError, MlflowException) as error:
+        if isinstance(error, TrackingError) or is_outage(error):
+            raise
+        raise DataError(
+            f"{journal}: the change to {change.name}/{change.version}, begun at {change.at}, cannot be finished "
+            f"({first_line(error)}); if it is wanted no more, remove that file, and promote a version anew"
+        ) from error
     return change
 
 
@@ -135,14 +177,28 @@ def _apply(client: "MlflowClient", directory: Path, change: Promotion, model: Pa
     client.set_registered_model_alias(name, CHAMPION, version)
     if aliased(client, name).get(CHALLENGER) == change.version:
         client.delete_registered_model_alias(name, CHALLENGER)
-    publish(model, directory, change.number)
+    with _writing(directory):
+        publish(model, directory, change.number)
     client.set_model_version_tag(name, version, SERVING_TAG, f"{change.number} ({change.kind}): {_signed(change)}")
     done = history(directory)
-    if change not in done:
-        lines = "".join(f"{each.model_dump_json()}\n" for each in [*done, change])
-        write_atomic(directory / HISTORY, lines.encode())
-    (directory / JOURNAL).unlink()
-    retire(directory)
+    with _writing(directory):
+        if change not in done:
+            lines = "".join(f"{each.model_dump_json()}\n" for each in [*done, change])
+            write_atomic(directory / HISTORY, lines.encode())
+        (directory / JOURNAL).unlink()
+        retire(directory)
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Raises DataError for what the block raises because the disk does not take it: MLflow has no part in that."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{directory}: cannot be written ({error}); mend that and give the same command again: what was begun is "
+            "finished then"
+        ) from error
 
 
 @contextmanager
@@ -166,32 +222,6 @@ def _alone(directory: Path) -> Iterator[Path]:
             f"{directory}: another command is changing what is served; look at `millstream models {directory.name}` "
             "when it is done, and give this one again if it is still wanted"
         ) from None
-
-
-@contextmanager
-def reached(reference: str, uri: str) -> Iterator[None]:
-    """Raises TrackingError for what the block raises because MLflow does not answer."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except (MlflowException, OSError) as error:
-        if not is_outage(error):
-            raise
-        raise TrackingError(
-            f"{reference}: {without_password(uri)} does not answer ({first_line(error)}); what was begun is finished "
-            "by the next command"
-        ) from error
-
-
-def _change(
-    kind: Literal["promote", "rollback"], name: str, version: int, *, replaced: int | None, reason: str
-) -> Promotion:
-    by = f"{getpass.getuser()}@{socket.gethostname()}"
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Promotion(
-        kind=kind, name=name, version=version, replaced=replaced, digest="", number=0, by=by, at=at, reason=reason
-    )
 
 
 def _signed(change: Promotion) -> str:

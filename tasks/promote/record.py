@@ -6,6 +6,8 @@ from tasks.files import Record
 
 GATE = "gate.json"  # a Decision, in the directory of a run
 GATE_TAG, GATE_REASONS_TAG = "millstream.gate", "millstream.gate_reasons"  # of a model version and of its MLflow run
+ACCEPTED, REJECTED = "accepted", "rejected"  # values of the first
+MAX_REASON = 4000  # characters of a reason in a tag, which takes 5,000 in some of MLflow's databases
 
 
 class RegisteredModel(Record):
@@ -74,7 +76,7 @@ class Decision(Record):
 
     @property
     def word(self) -> str:
-        return "accepted" if self.accepted else "rejected"
+        return ACCEPTED if self.accepted else REJECTED
 
     @property
     def line(self) -> str:

@@ -1,12 +1,11 @@
 """Registered: the runs of ours whose models the MLflow registry holds."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from tasks.errors import TrackingError
 from tasks.files import Record
-from tasks.track.client import is_outage, open_client, without_password
+from tasks.track.client import answering, is_missing, open_client
 
 # Of a model version.
 RUN_TAG, DIGEST_TAG, MANIFEST_DIGEST_TAG = "millstream.run_id", "millstream.digest", "millstream.manifest_digest"
@@ -24,12 +23,9 @@ class Registered(Record):
 
 def registered_runs(uri: str) -> Registered:
     """Returns the runs that the registry at `uri` names; raises TrackingError if it is not there or does not answer."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy import make_url
-
-    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
-        raise TrackingError(f"{uri}: is not there")  # where an empty one would be made
-    try:
+    if is_missing(uri):
+        raise TrackingError(f"{uri}: is not there")
+    with answering("the registered models", uri):
         client = open_client(uri)
         aliases = {
             (model.name, str(version))
@@ -41,10 +37,6 @@ def registered_runs(uri: str) -> Registered:
             for version in _pages(client.search_model_versions)
             if RUN_TAG in version.tags
         }
-    except (MlflowException, OSError) as error:
-        if not is_outage(error):
-            raise
-        raise TrackingError(f"{without_password(uri)}: does not answer ({error})") from error
     return Registered(
         versions=frozenset(runs.values()), aliased=frozenset(run for version, run in runs.items() if version in aliases)
     )

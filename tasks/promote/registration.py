@@ -10,10 +10,8 @@ from typing import Any
 
 import mlflow
 import numpy as np
-from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
-from tasks.errors import TrackingError
 from tasks.evaluate.facts import Facts
 from tasks.evaluate.inputs import read_inputs
 from tasks.evaluate.model_card import model_card
@@ -25,7 +23,7 @@ from tasks.promote.packing import PYFUNC_MODEL, mlflow_dtype, signature
 from tasks.promote.record import RegisteredModel
 from tasks.promote.registered import DATA_TAG, DIGEST_TAG, FIGURE_TAG, MANIFEST_DIGEST_TAG, RUN_TAG
 from tasks.runs import Run, find_run
-from tasks.track.client import is_outage, open_client, tracking_uri, without_password
+from tasks.track.client import answering, open_client, tracking_uri
 from tasks.workers.child import progress
 
 MAX_DESCRIPTION = 5000  # characters, of the column in MLflow's databases
@@ -48,20 +46,17 @@ def register(
     """
     progress("register")
     run, model = find_run(Path(workspace), run_id), ExportManifest.model_validate(exported)
-    try:
+    with answering(
+        f"run {run.id}: the model in {model.directory} is not registered",
+        tracking_uri(run),
+        then="; give the same command again when it does: only this is left",
+    ):
         found = _find(run, mlflow_run_id, model.digest)
         if found is None:
             _log(run, mlflow_run_id, Shards.model_validate(shards), EvalReport.model_validate(report), model)
             found = _find(run, mlflow_run_id, model.digest)
             assert found is not None
         _describe(run, Shards.model_validate(shards), EvalReport.model_validate(report), found)
-    except (MlflowException, OSError) as error:
-        if not is_outage(error):
-            raise
-        raise TrackingError(
-            f"run {run.id}: the model in {model.directory} is not registered, {without_password(tracking_uri(run))} "
-            f"does not take it ({error}); give the same command again when it does: only this is left"
-        ) from error
     return found.model_dump(mode="json")
 
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tasks.config import Config
-from tasks.errors import ConfigError, MillstreamError, TrackingError
+from tasks.errors import ConfigError, MillstreamError
 from tasks.export.manifest import EXPORT, ExportManifest
 from tasks.files import read_receipts
 from tasks.promote.registered import DIGEST_TAG, RUN_TAG
 from tasks.runs import find_run
 from tasks.starting_weights import AliasWeights, FileWeights, RunWeights
-from tasks.track.client import default_uri, is_outage, open_client, without_password
+from tasks.track.client import answering, default_uri, first_line, is_outage, open_client, without_password
 from tasks.train.checkpoint import VARIABLES
 from tasks.train.stage import find_result
 
@@ -51,12 +51,14 @@ def _of_alias(alias: str, uri: str, workspace: Path) -> FileWeights:
 
     setting = f"model.warm_start.alias={alias}"
     name, _, of = alias.partition("@")
-    try:
-        version = open_client(uri).get_model_version_by_alias(name, of)
-    except (MlflowException, OSError) as error:
-        if is_outage(error):
-            raise TrackingError(f"{setting}: {without_password(uri)} does not answer ({error})") from error
-        raise ConfigError(f"{setting}: the registry at {without_password(uri)} has none ({error})") from None
+    with answering(setting, uri):
+        try:
+            version = open_client(uri).get_model_version_by_alias(name, of)
+        except MlflowException as error:
+            if is_outage(error):
+                raise
+            where = without_password(uri)
+            raise ConfigError(f"{setting}: the registry at {where} has none ({first_line(error)})") from None
     origin = f"{alias}, version {version.version}"
     if RUN_TAG not in version.tags:
         raise ConfigError(f"model.warm_start: {origin}, was not registered by millstream; name a file of its weights")

@@ -4,11 +4,13 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
+from tasks.errors import TrackingError
 from tasks.files import lock
 from tasks.runs import Run
 from tasks.secrets import scrub
@@ -100,6 +102,17 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, OSError)  # every error of requests is one
 
 
+@contextmanager
+def answering(what: str, uri: str, *, then: str = "") -> Iterator[None]:
+    """Raises TrackingError for what the block raises because MLflow does not answer; it says `what` and `then`."""
+    try:
+        yield
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        raise TrackingError(f"{what}: {without_password(uri)} does not answer ({first_line(error)}){then}") from error
+
+
 def first_line(error: Exception) -> str:
     """Returns what an error says, without what its libraries add below and without secrets."""
     return scrub(str(error).partition("\n")[0])
@@ -126,6 +139,13 @@ def compare_url(uri: str, experiment_ids: Sequence[str], mlflow_run_ids: Sequenc
 def ui_command(uri: str) -> str:
     """Returns the shell command that opens the UI on a database; empty for a server, whose UI is open already."""
     return "" if _is_server(uri) else f"mlflow ui --backend-store-uri {shlex.quote(uri)} --port {UI_PORT}"
+
+
+def is_missing(uri: str) -> bool:
+    """Returns whether `uri` is an sqlite database that is not there; `open_client` would make an empty one."""
+    from sqlalchemy import make_url
+
+    return uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists()
 
 
 def without_password(uri: str) -> str:

@@ -137,6 +137,10 @@ def test_slices_that_are_not_small_must_not_fall_too_far() -> None:
 
 def test_time_and_size_have_their_limits() -> None:
     assert _decide(_champion(), max_latency_seconds=0.0025, max_size_bytes=1000).accepted
+    unmeasured = EXPORTED.model_copy(update={"latencies": ()})
+    assert decide(GateConfig(max_latency_seconds=1), CHALLENGER, _report(), unmeasured, None).reasons == (
+        "a call for one example must take at most 1 s (p95), and that was not measured",
+    )
     assert _decide(None, max_latency_seconds=0.002, max_size_bytes=999).reasons == (
         "a call for one example must take at most 0.002 s (p95), and takes 0.0025 s",
         "the model must have at most 999 bytes, and has 1000",

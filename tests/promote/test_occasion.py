@@ -19,6 +19,8 @@ def test_data_are_new_until_a_model_of_them_was_served_or_judged(place: tuple[Pa
     assert occasion(config, workspace, "new") == (True, "the data have changed since every_kind/1")
     client.set_model_version_tag("every_kind", "3", "millstream.data_digest", "new")
     assert occasion(config, workspace, "new").is_one  # it was registered by `millstream run`, and never judged
+    client.set_model_version_tag("every_kind", "3", "millstream.gate", "accepted")
+    assert occasion(config, workspace, "new").is_one  # the flow ended before it was promoted
     client.set_model_version_tag("every_kind", "3", "millstream.gate", "rejected")
     assert occasion(config, workspace, "new") == (False, unchanged)
     promote("every_kind/2", workspace, reason="")

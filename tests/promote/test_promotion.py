@@ -14,6 +14,7 @@ from tasks.export.manifest import digest_model
 from tasks.files import lock, verify
 from tasks.promote.models import list_models
 from tasks.promote.promotion import REPLACED_TAG, SERVING_TAG, aliased, promote, rollback
+from tasks.promote.record import MAX_REASON
 from tasks.promote.serving_directory import JOURNAL, history, numbers, serving_directory
 from tests.promote.conftest import Registered
 
@@ -80,7 +81,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(place: tuple[Path, Mlflow
         rollback("every_kind", workspace, reason="")
     with pytest.raises(ConfigError, match="must be NAME, NAME@alias or NAME/version"):
         promote("../every_kind", workspace, reason="")
+    with pytest.raises(ConfigError, match=r"no_such: .+ has no such model; it has every_kind"):
+        promote("no_such", workspace, reason="")
+    assert not serving_directory(workspace, "no_such").exists()
     promote("every_kind/1", workspace, reason="")
+    client.set_registered_model_alias("every_kind", "previous", "1")
+    with pytest.raises(ConfigError, match="version 1 is @previous and the champion, so that there is none to"):
+        rollback("every_kind", workspace, reason="")
+    client.delete_registered_model_alias("every_kind", "previous")
     with pytest.raises(ConfigError, match="every_kind/1: is the champion already, and what is served"):
         promote("every_kind/1", workspace, reason="")
     client.set_model_version_tag("every_kind", "2", "millstream.digest", "0" * 64)
@@ -110,6 +118,51 @@ def test_an_interrupted_promotion_that_is_given_again_is_finished(place: tuple[P
     assert promote("every_kind/2", workspace, reason="once more") == begun
     assert history(directory) == [first, begun]
     assert aliased(client, "every_kind") == {"champion": 2, "previous": 1}
+
+
+def test_a_rollback_that_was_interrupted_and_is_given_again_goes_back_once(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    directory = serving_directory(workspace, "every_kind")
+    promote("every_kind/1", workspace, reason="")
+    second = promote("every_kind/2", workspace, reason="")
+    begun = second.model_copy(update={"kind": "rollback", "version": 1, "replaced": 2, "number": 3})
+    begun.write(directory / JOURNAL)
+    assert rollback("every_kind", workspace, reason="once more") == begun
+    assert aliased(client, "every_kind") == {"champion": 1, "previous": 2}
+    assert len(history(directory)) == 3
+
+
+def test_what_cannot_be_finished_is_said_with_the_file_that_asks_for_it(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    directory = serving_directory(workspace, "every_kind")
+    first = promote("every_kind/1", workspace, reason="")
+    begun = first.model_copy(update={"version": 2, "replaced": 1, "number": 2, "digest": "0" * 64})
+    begun.write(directory / JOURNAL)
+    with pytest.raises(DataError, match=r"\.promotion\.json: the change to every_kind/2.+ is another, by its sha256"):
+        promote("every_kind/3", workspace, reason="")
+    client.delete_model_version("every_kind", "2")
+    with pytest.raises(DataError, match=r"cannot be finished \(every_kind/2: .+ has no such model.+ remove that file"):
+        promote("every_kind/3", workspace, reason="")
+    (directory / JOURNAL).unlink()
+    assert promote("every_kind/3", workspace, reason="").replaced == 1
+
+
+def test_a_disk_that_takes_nothing_is_named_and_not_mlflow(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    directory = serving_directory(workspace, "every_kind")
+    promote("every_kind/1", workspace, reason="")
+    (directory / "2.incomplete").touch()  # in the way, whoever writes
+    with pytest.raises(DataError, match=r"every_kind: cannot be written .+File exists.+ give the same command again"):
+        promote("every_kind/2", workspace, reason="")
+    (directory / "2.incomplete").unlink()
+    assert promote("every_kind/2", workspace, reason="").number == 2
+    assert aliased(client, "every_kind") == {"champion": 2, "previous": 1}
+
+
+def test_a_reason_of_any_length_is_kept_as_far_as_the_registry_takes_it(place: tuple[Path, MlflowClient]) -> None:
+    workspace, client = place
+    promote("every_kind/1", workspace, reason="long " * 2000)
+    assert client.get_model_version("every_kind", "1").tags[SERVING_TAG].endswith("long " * (MAX_REASON // 5))
 
 
 # Killed before each step in turn, and behind the last of them.

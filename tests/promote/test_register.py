@@ -147,7 +147,7 @@ def test_it_loads_without_us_and_equals_the_saved_model(
 
 def test_a_server_that_is_gone_is_an_error_that_can_be_mended(trained_run: Any, report: Any, exported: Any) -> None:
     run = trained_run.copy("no-server", "tracking.uri=http://127.0.0.1:9").run
-    with pytest.raises(TrackingError, match=r"run no-server: the model in .* is not registered, http://127.0.0.1:9 "):
+    with pytest.raises(TrackingError, match=r"run no-server: the model in .* is not registered: http://127.0.0.1:9 "):
         register(run, "any", trained_run.shards, report, exported)
 
 
