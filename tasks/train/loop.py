@@ -186,7 +186,7 @@ def _take_steps(run: Run, setup: Setup, position: Position, take: Take, timing: 
     num_steps = _num_steps(setup, position, longest)
     begun = time.perf_counter()
     outcomes = take(tf.constant(num_steps, tf.int32))
-    outcomes.seconds.numpy()  # until the steps are done
+    outcomes.elapsed_seconds.numpy()  # until the steps are done
     timing.add(outcomes, time.perf_counter() - begun)
     return outcomes
 

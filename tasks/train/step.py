@@ -10,7 +10,7 @@ from tasks.config import TrainConfig
 from tasks.errors import MillstreamError
 from tasks.models.build import check_draws
 from tasks.models.rows import ReplicaRows, replica_rows
-from tasks.train.clock import Clock, timed_next
+from tasks.train.clock import QUICK_SECONDS, Clock, timed_next
 from tasks.train.setup import Setup
 from tasks.train.update import batch_statistics, make_update
 from tasks.train.xla import compiled
@@ -30,9 +30,9 @@ class StepOutcomes(NamedTuple):
     applied: tf.Tensor
     """bool; also False where a step overflowed in mixed_float16: it is left out, and the loss scale halved."""
     wait_seconds: tf.Tensor
-    """float64, from asking for the batch to having it on the replicas."""
-    seconds: tf.Tensor
-    """float64, the whole step."""
+    """float64, from asking for the batch to having it on the replicas; NaN of a step that was not timed (`Clock`)."""
+    elapsed_seconds: tf.Tensor
+    """float64, from the begin of the first step to the end of this one; NaN where nobody looked, not of the last."""
 
 
 RunSteps = Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]
@@ -49,20 +49,26 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
 
     @tf.function(autograph=False, reduce_retracing=True)
     def run_steps(iterator: tf.data.Iterator, num_steps: tf.Tensor) -> StepOutcomes:
-        def take(number: tf.Tensor, asked: tf.Tensor, healthy: tf.Tensor, columns: Columns) -> tuple[Any, ...]:
-            batch, begun = timed_next(strategy, iterator, clock, asked)
+        def take(
+            number: tf.Tensor, asked: tf.Tensor, quick: tf.Tensor, healthy: tf.Tensor, columns: Columns
+        ) -> tuple[Any, ...]:
+            timed, last = clock.is_due(number, quick), tf.equal(number + 1, num_steps)
+            batch, begun = timed_next(strategy, iterator, clock.when(timed), asked)
             num_valid = _first(strategy, batch["num_valid"])
             with tf.control_dependencies([begun]):
                 loss, score, healthy, applied = step(batch, healthy)
             with tf.control_dependencies([loss, applied]):
-                done = clock()
-            values = (loss, score, num_valid, healthy, applied, begun - asked, done - asked)
+                done = clock.when(timed | last | clock.is_due(number + 1, quick))()
+            values = (loss, score, num_valid, healthy, applied, begun - asked, done - begin)
             columns = tuple(column.write(number, value) for column, value in zip(columns, values, strict=True))
-            return number + 1, done, healthy, columns
+            with tf.device("CPU"):  # or the next reading would wait for an accelerator
+                quick = tf.where(timed, done - asked < QUICK_SECONDS, quick)
+            return number + 1, done, quick, healthy, columns
 
         dtypes = _dtypes(keras.config.floatx())
         columns = tuple(tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in dtypes)
-        start = (tf.constant(0), clock(), tf.constant(True), columns)
+        begin = clock.read()
+        start = (tf.constant(0), begin, tf.constant(True), tf.constant(True), columns)
         # Not a loop in Python, which only AutoGraph could put into the graph; it is off in workers.
         *_, columns = tf.while_loop(lambda number, *_: number < num_steps, take, start, parallel_iterations=1)
         return StepOutcomes(*(column.stack() for column in columns))

@@ -24,20 +24,28 @@ class Timing:
         self._recent_waits: deque[float] = deque(maxlen=PERCENTILE_STEPS)
 
     def add(self, outcomes: StepOutcomes, call_seconds: float | None = None) -> None:
-        """Adds the steps of one call, which took so long for the host if that is known."""
+        """Adds the steps of one call, which took so long for the host if that is known.
+
+        A step that was not timed counts as those beside it, and in the percentiles only if there is no better one.
+        """
         waits = np.maximum(outcomes.wait_seconds.numpy() - self._ready_wait_seconds, 0)
-        steps = np.stack([outcomes.num_valid.numpy(), outcomes.seconds.numpy(), waits])
+        elapsed, timed = outcomes.elapsed_seconds.numpy(), np.isfinite(waits)
+        known, numbers = np.isfinite(elapsed), np.arange(len(elapsed))
+        seconds = np.diff(np.interp(numbers, numbers[known], elapsed[known]), prepend=0)
+        steps = np.stack([outcomes.num_valid.numpy(), seconds, np.where(timed, waits, waits[timed].mean())])
         if self._recent and call_seconds is not None:  # the first call compiles
-            self._calls += call_seconds, min(call_seconds, steps[1].sum())
+            self._calls += call_seconds, min(call_seconds, elapsed[-1])
         if not self._warm and len(self._recent) + steps.shape[1] > WARMUP_STEPS:
             # From now on there are better ones, so the first steps count no more.
-            steps = steps[:, WARMUP_STEPS - len(self._recent) :]
+            first = WARMUP_STEPS - len(self._recent)
+            steps, timed = steps[:, first:], timed[first:]
             self._warm, self._totals = True, np.zeros(3)
             self._recent.clear()
             self._recent_waits.clear()
         self._totals += steps.sum(axis=1)
-        self._recent.extend(steps[1])
-        self._recent_waits.extend(steps[2])
+        shown = timed if timed.any() else ~timed
+        self._recent.extend(steps[1, shown])
+        self._recent_waits.extend(steps[2, shown])
 
     @property
     def has_begun(self) -> bool:

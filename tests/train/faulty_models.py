@@ -138,8 +138,8 @@ def recorded(inputs, num_classes, ledger):
     make_run_steps, timed_next = loop.make_run_steps, step.timed_next
 
     def make_recorded(setup, config, *, clock):
-        def recorded_next(strategy, iterator, clock, after):
-            batch, begun = timed_next(strategy, iterator, clock, after)
+        def recorded_next(strategy, iterator, read, after):
+            batch, begun = timed_next(strategy, iterator, read, after)
             ids, masks = (tf.concat(strategy.experimental_local_results(batch[name]), 0) for name in ("id", "mask"))
             with tf.control_dependencies([begun]):
                 done = tf.convert_to_tensor(setup.optimizer.iterations)
@@ -172,8 +172,8 @@ def poisoned(inputs, num_classes, id, normalised=False):
             is_it = tf.reshape(batch["id"] == id, [-1, *[1] * (len(batch["image"].shape) - 1)])
             return {**batch, "image": tf.where(is_it, tf.constant(255, tf.uint8), batch["image"])}
 
-        def poisoned_next(strategy, iterator, clock, after):
-            batch, begun = timed_next(strategy, iterator, clock, after)
+        def poisoned_next(strategy, iterator, read, after):
+            batch, begun = timed_next(strategy, iterator, read, after)
             return strategy.run(poison, args=(batch,)), begun
 
         step.timed_next = poisoned_next

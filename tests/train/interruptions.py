@@ -47,8 +47,8 @@ def in_step(number):
                     fire()
                 return np.int64(0)
 
-            def next_batch(strategy, iterator, clock, after):
-                batch, begun = timed_next(strategy, iterator, clock, after)
+            def next_batch(strategy, iterator, read, after):
+                batch, begun = timed_next(strategy, iterator, read, after)
                 with tf.control_dependencies([begun]):
                     fired = tf.numpy_function(fire_at, [tf.convert_to_tensor(setup.optimizer.iterations)], tf.int64)
                 with tf.control_dependencies([fired]):

@@ -10,7 +10,11 @@ from tasks.train.timing import PERCENTILE_STEPS, Timing
 
 
 def outcomes(seconds, waits, examples=10):
-    steps = len(seconds)
+    return of_elapsed(np.cumsum(seconds), waits, examples)
+
+
+def of_elapsed(elapsed, waits, examples=10):
+    steps = len(elapsed)
     return StepOutcomes(
         loss=tf.zeros(steps),
         score=tf.zeros(steps),
@@ -18,7 +22,7 @@ def outcomes(seconds, waits, examples=10):
         healthy=tf.fill([steps], True),
         applied=tf.fill([steps], True),
         wait_seconds=tf.constant(waits, tf.float64),
-        seconds=tf.constant(seconds, tf.float64),
+        elapsed_seconds=tf.constant(elapsed, tf.float64),
     )
 
 
@@ -36,6 +40,24 @@ def test_the_first_two_steps_do_not_count_however_the_steps_are_cut_into_calls(c
     assert figures["input_wait_fraction"] == (0.25 + 0.75) / 6
     assert figures["input_wait_seconds_p50"] == 0.25
     assert figures["input_wait_seconds_p95"] == pytest.approx(0.7)
+
+
+def test_of_quick_steps_all_count_though_only_some_were_timed():
+    timing, none = Timing(0), np.nan
+    timing.add(outcomes([1.0, 1.0], [0.0, 0.0]))
+    timing.add(of_elapsed([2.0, none, 4.0, 8.0], [1.0, none, none, 2.0]), call_seconds=16.0)
+    figures = timing.figures()
+    assert figures["examples_per_second"] == 40 / 8
+    assert figures["input_wait_fraction"] == 6 / 8
+    assert figures["host_fraction"] == 1 - 8 / 16
+    assert (figures["step_seconds_p50"], figures["input_wait_seconds_p50"]) == (3, 1.5)
+
+
+def test_a_training_whose_later_steps_were_not_timed_has_figures_too():
+    timing = Timing(0)
+    timing.add(of_elapsed([5.0, 6.0, np.nan, 10.0], [0.0, 0.0, np.nan, np.nan]))
+    assert timing.figures()["step_seconds_p50"] == 2
+    assert timing.figures()["examples_per_second"] == 20 / 4
 
 
 def test_a_training_of_two_steps_has_figures_too():
