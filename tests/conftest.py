@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,13 @@ def no_server_of_the_user() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_count() -> None:
+    """A shell starts what it puts into the background with SIGINT ignored, and every process below inherits that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
