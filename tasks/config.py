@@ -82,7 +82,11 @@ OPERATIONAL_FIELDS = frozenset(
     }
 )
 # Fields that came later: shards and runs from before keep their names where none is used.
-LEFT_OUT_DEFAULTS = {"data.target": {"kind": "multiclass"}}
+LEFT_OUT_DEFAULTS = {
+    "data.target": {"kind": "multiclass"},
+    "data.splits.validation_window": None,
+    "data.splits.test_window": None,
+}
 
 
 ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]

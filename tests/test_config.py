@@ -290,6 +290,15 @@ def test_identity_leaves_out_operational_fields_only() -> None:
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
 
 
+def test_fields_that_came_later_leave_the_names_of_shards_alone_where_they_are_not_used() -> None:
+    splits = {"kind": "time", "column": "day"}
+    named = build_config({"name": "any", "data": {"splits": splits}}).data.identity()
+    assert named.keys().isdisjoint({"target"})
+    assert named["splits"].keys().isdisjoint({"validation_window", "test_window"})
+    splits |= {"validation_window": "1 day", "test_window": "7 days"}
+    assert build_config({"name": "any", "data": {"splits": splits}}).data.identity()["splits"].items() >= splits.items()
+
+
 @pytest.mark.parametrize(
     ("source", "encoded"),
     [

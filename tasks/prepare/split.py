@@ -21,6 +21,7 @@ from tasks.splits import (
     TimeSplits,
     is_whole_number,
     microseconds_of,
+    window_length,
 )
 
 LEFT_OUT = -1
@@ -120,6 +121,9 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
             raise ConfigError(
                 f"data.splits.validation_from={config.validation_from}: must be before test_from={config.test_from}"
             )
+    elif config.validation_window is not None and config.test_window is not None:
+        test_from = int(times.max()) - window_length(config.test_window) + 1
+        bounds = [test_from - window_length(config.validation_window), test_from]
     else:
         ordered = np.sort(times)
         places = np.cumsum(_apportion(len(times), config.shares))[:-1]
@@ -183,7 +187,7 @@ def _check(splits: NDArray[np.int8], labels: Targets, label_map: Sequence[str], 
         of_split = labels[splits == index]
         if not len(of_split):
             raise DataError(
-                f"data.splits: {split} would hold no example; change the shares or boundaries of data.splits"
+                f"data.splits: {split} would hold no example; change the shares, boundaries or windows of data.splits"
             )
         counts = class_counts(of_split, label_map)  # of numbers there are none
         lacking = [name for name, count in zip(label_map, counts, strict=False) if not count]
