@@ -90,7 +90,13 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
     names = feature_names(roles.inputs)
     features = _features(inputs, names, facts, source)
     return Layout(
-        schema=SourceSchema(features, tuple(names.values()), target.names, target.feature),
+        schema=SourceSchema(
+            features,
+            tuple(names.values()),
+            target.names,
+            target.feature,
+            {names[usage.name]: usage.form.meaning for usage in inputs},
+        ),
         notes=(*table.notes, *_notes(inputs, names, facts, inferred, source)),
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
