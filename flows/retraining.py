@@ -13,7 +13,7 @@ from tasks.download.task import download
 from tasks.evaluation import EvaluateConfig
 from tasks.files import Record
 from tasks.formats import ExportConfig
-from tasks.prepare.prepare import data_digest
+from tasks.prepare.prepare import find_digest
 from tasks.promote.occasion import Occasion, occasion
 
 logger = logging.getLogger("millstream")
@@ -84,7 +84,7 @@ def retraining(
         tracking=tracking,
     )
     config, workspace = settle(config, overrides)
-    digest = data_digest(config.name, config.data, download(config, workspace).digest)
+    digest = find_digest(config.name, config.data, download(config, workspace).digest, workspace)
     found = Occasion(True, "it was asked for") if force else occasion(config, workspace, digest)
     logger.info("retraining: %s: %s", "begins" if found.is_one else "skipped", found.cause)
     outcome = pipeline(config, workspace, gated=True) if found.is_one else None

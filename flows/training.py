@@ -28,7 +28,7 @@ from tasks.files import Record
 from tasks.formats import ExportConfig, check_formats
 from tasks.models.build import code_digest
 from tasks.prepare.manifest import Shards
-from tasks.prepare.prepare import data_digest
+from tasks.prepare.prepare import find_digest
 from tasks.prepare.task import prepare
 from tasks.promote.record import Decision, RegisteredModel
 from tasks.promote.task import challenge, register
@@ -74,7 +74,7 @@ def pipeline(
     with open_run(
         workspace,
         config,
-        data_digest=data_digest(config.name, config.data, raw.digest),
+        data_digest=find_digest(config.name, config.data, raw.digest, workspace),
         code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
         flow_run_id=str(runtime.flow_run.id),

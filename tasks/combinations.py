@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tasks.distribution import ParameterServer
 from tasks.errors import ConfigError
+from tasks.sources import Located
+from tasks.splits import TimeSplits
 
 if TYPE_CHECKING:
     from tasks.config import Config
@@ -14,6 +16,7 @@ _NORMALISED = ("tasks.models.cnn:build", "tasks.models.resnet:build")
 
 def check_combinations(config: "Config") -> None:
     """Raises ConfigError, with the alternatives, if the config asks for things that cannot be had together."""
+    _check_append(config)
     _check_service(config)
     _check_xla(config)
     _check_parameter_server(config)
@@ -31,6 +34,32 @@ def refuse_xla(why: str) -> NoReturn:
         "take train.jit_compile=false, one replica (distribute.num_replicas=1), or a model without batch normalisation "
         "(LayerNormalization and GroupNormalization are by example)"
     )
+
+
+def _check_append(config: "Config") -> None:
+    """Refuses what shards that stay cannot keep."""
+    data = config.data
+    source, splits = data.source, data.splits
+    if not data.append:
+        return
+    if not isinstance(source, Located) or "://" in source.path:
+        place = source.path if isinstance(source, Located) else f"data.source.kind={source.kind}"
+        raise ConfigError(
+            f"data.append=true: of {place} nothing tells which examples were there before; take a folder of files on "
+            "disk (a table, images or texts), to which new ones are added, or data.append=false"
+        )
+    if isinstance(splits, TimeSplits) and not splits.is_fixed:
+        bounds = "data.splits.test_window" if splits.test_window is not None else "the shares of data.splits"
+        raise ConfigError(
+            f"data.append=true: with data.splits.kind=time and {bounds} the test split moves on with the newest "
+            "example, and shards that stay keep theirs; take data.append=false, which writes all anew, or "
+            "data.splits.validation_from and test_from"
+        )
+    if data.num_shards is not None:
+        raise ConfigError(
+            f"data.num_shards={data.num_shards}: is an exact number, and data.append=true adds shards to it; take "
+            "data.shard_size instead, or data.append=false"
+        )
 
 
 def _check_service(config: "Config") -> None:

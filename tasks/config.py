@@ -82,7 +82,12 @@ OPERATIONAL_FIELDS = frozenset(
     }
 )
 # Fields that came later: shards and runs from before keep their names where none is used.
-LEFT_OUT_DEFAULTS = {"data.target": {"kind": "multiclass"}}
+LEFT_OUT_DEFAULTS = {
+    "data.target": {"kind": "multiclass"},
+    "data.append": False,
+    "data.splits.validation_window": None,
+    "data.splits.test_window": None,
+}
 
 
 ImportPath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
@@ -109,6 +114,9 @@ class DataConfig(Section):
     """Compression of the shards; one that is compressed is read from its start only, and so shuffled as one block."""
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
+
+    append: bool = False
+    """Whether new files of a source get shards of their own beside those that are there, which stay; or all anew."""
 
     text: Tokens | None = None
     """Tokens to be counted for feed.text.kind=words, in each text feature; default: none, which costs nothing."""

@@ -83,6 +83,14 @@ def _as_text(value: Any) -> Any:
 
 
 Moment = Annotated[str, BeforeValidator(_as_text)]
+_UNITS = {"minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}  # seconds
+Window = Annotated[str, BeforeValidator(_as_text), Field(pattern=rf"^[1-9][0-9]*( ({'|'.join(_UNITS)})s?)?$")]
+
+
+def window_length(window: str) -> int:
+    """Returns how long a window is in what the times of a source are counted in: microseconds, or whole numbers."""
+    number, _, unit = window.partition(" ")
+    return int(number) * (_UNITS[unit.removesuffix("s")] * 1_000_000 if unit else 1)
 
 
 class TimeSplits(Shares):
@@ -95,12 +103,24 @@ class TimeSplits(Shares):
     """First time of the validation split (2026-01-31 or 2026-01-31T12:00:00, UTC), in place of the shares."""
     test_from: Moment | None = None
     """First time of the test split; given together with validation_from."""
+    validation_window: Window | None = None
+    """Length of the validation split, just before the test split, in place of the shares ('7 days'; of numbers 7)."""
+    test_window: Window | None = None
+    """Length of the test split, which ends with the newest example and so moves on; given with validation_window."""
 
     @model_validator(mode="after")
     def _both(self) -> "TimeSplits":
-        if (self.validation_from is None) != (self.test_from is None):
-            raise ValueError("must have both validation_from and test_from, or neither")
+        for validation, test in (("validation_from", "test_from"), ("validation_window", "test_window")):
+            if (getattr(self, validation) is None) != (getattr(self, test) is None):
+                raise ValueError(f"must have both {validation} and {test}, or neither")
+        if self.is_fixed and self.test_window is not None:
+            raise ValueError("must have first times (validation_from, test_from) or windows, not both")
         return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether an example's split follows from its own time, whatever others there are."""
+        return self.test_from is not None
 
 
 class NamedSplits(Section):

@@ -286,8 +286,21 @@ def test_identity_leaves_out_operational_fields_only() -> None:
     ):
         config = build_config({"name": "any", "data": {"source": source}, "model": {"warm_start": weights}})
         left_out |= paths(config.model_dump(mode="json")) - paths(config.identity())
-    left_out -= {"data.target", "data.target.kind"}  # at its default, as it was before there was such a field
+    left_out -= {
+        "data.target",
+        "data.target.kind",
+        "data.append",
+    }  # at their defaults, as before there were such fields
     assert {path for path in left_out if path.rpartition(".")[0] not in OPERATIONAL_FIELDS} == OPERATIONAL_FIELDS
+
+
+def test_fields_that_came_later_leave_the_names_of_shards_alone_where_they_are_not_used() -> None:
+    splits = {"kind": "time", "column": "day"}
+    named = build_config({"name": "any", "data": {"splits": splits}}).data.identity()
+    assert named.keys().isdisjoint({"target", "append"})
+    assert named["splits"].keys().isdisjoint({"validation_window", "test_window"})
+    splits |= {"validation_window": "1 day", "test_window": "7 days"}
+    assert build_config({"name": "any", "data": {"splits": splits}}).data.identity()["splits"].items() >= splits.items()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +16,7 @@ from tasks.prepare.groups import group_of
 from tasks.prepare.labels import given_classes, natural_order
 from tasks.prepare.manifest import BadExample
 from tasks.prepare.remarks import Remarks
-from tasks.prepare.source import Batch, Column
+from tasks.prepare.source import Batch, Column, Part
 from tasks.prepare.wording import count, some
 from tasks.sources import ImageFolderSource, TextFolderSource
 from tasks.splits import FileSplits, FractionSplits, GroupSplits, NamedSplits, OfficialSplits, TimeSplits
@@ -48,6 +48,15 @@ class FolderPlan:
     has_split_by: bool
     """False for fraction, which goes by the key."""
     notes: tuple[str, ...]
+    first_row: int = 0
+    """Of the first file."""
+
+    def only(self, part: Part | None) -> "FolderPlan":
+        """Returns the plan of the files of a part; of all of them without one."""
+        if part is None:
+            return self
+        files = tuple(file for file in self.files if file.path in part.files)
+        return replace(self, files=files, first_row=part.first_row)
 
 
 def plan_folders(
@@ -133,7 +142,7 @@ def batches(
         files = [plan.files[row] for row in rows]
         split_by = [file.split_by for file in files if file.split_by is not None]
         return Batch(
-            rows=np.array(rows, np.int64),
+            rows=plan.first_row + np.array(rows, np.int64),
             keys=[file.path for file in files],
             labels=np.array([file.label for file in files], np.int64),
             columns={name: as_column(good)},

@@ -11,7 +11,7 @@ from tasks.prepare.image import looks_like_image
 from tasks.prepare.image_worker import ImageWorkers
 from tasks.prepare.manifest import Feature
 from tasks.prepare.remarks import Remarks
-from tasks.prepare.source import Batch, Column, Source, SourceSchema
+from tasks.prepare.source import Batch, Column, Part, Source, SourceSchema
 from tasks.prepare.threads import num_workers
 from tasks.sources import ImageFolderSource
 
@@ -19,8 +19,8 @@ NAME = "image"
 _ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".ppm", ".pgm")
 
 
-def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str]) -> Source:
-    """Returns the images of `files`, which lie below `directory`, as the examples of a source, in their order.
+def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str], part: Part | None = None) -> Source:
+    """Returns the images of `files`, which lie below `directory`, or of a part of them as a source, in their order.
 
     One feature, `image`: encoded bytes, or for store: raw uint8 [short_side, short_side, channels]. A folder is a class
     if a file in it looks like an image by its name or its first bytes. Raises what `plan_folders` does; `read` raises
@@ -29,7 +29,7 @@ def open_image_folder(config: DataConfig, directory: Path, files: Sequence[str])
     unusable = _folders_without_images(config, directory, files)
     plan = plan_folders(files, config, unusable=unusable, empty=empty_folders(directory, files, config))
     assert isinstance(config.source, ImageFolderSource)
-    return _ImageFolder(config.source, directory, plan, num_workers(config))
+    return _ImageFolder(config.source, directory, plan.only(part), num_workers(config))
 
 
 class _ImageFolder:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from tasks.files import Record
 from tasks.texts import Tokens
@@ -108,6 +108,21 @@ class FeatureStatistics(Record):
     """All tokens of a text, each as often as it stands there; None if they were not asked for, and for others."""
 
 
+class Generation(Record):
+    """Examples that came into the source together, and whose shards were written together."""
+
+    number: int
+    """Counted from 1, in the order in which they came."""
+    source_digest: str
+    """RawData.digest of the source as it was when they were read, with the files of the generations before."""
+    num_rows: int
+    """Of the source that were read, good and bad: the ids of the next generation begin behind them."""
+    num_examples: dict[str, int]
+    """New ones in each split."""
+    num_shards: dict[str, int]
+    """Of each split: those that follow on the shards of the generations before."""
+
+
 class ShardManifest(Record):
     """A set of shards, complete and verified."""
 
@@ -126,7 +141,7 @@ class ShardManifest(Record):
     target: str
     """Name of the label feature."""
     id: str
-    """Name of the feature that identifies an example: its row in the source, int64."""
+    """Name of the feature that identifies an example: its row in the source, in the order of arrival, int64."""
     features: dict[str, Feature]
     label_map: tuple[str, ...]
     """Class names; the label is an index into it, or 0 or 1 for each. Of a regression the names of the numbers."""
@@ -141,6 +156,10 @@ class ShardManifest(Record):
     notes: tuple[str, ...]
     """What a user should know of the source: files that were left out, what was inferred."""
     code_version: str
+    meanings: dict[str, str] = Field(default_factory=dict)
+    """What the values of a table's columns were before they were stored, by feature: int, date, text and so on."""
+    generations: tuple[Generation, ...] = ()
+    """With data.append those that the shards are of, in the order in which they came; else none."""
 
     @property
     def tokens(self) -> Tokens | None:

@@ -64,6 +64,7 @@ class Scan:
             notes=self.notes,
             split_names=None if names is None else tuple(names.tolist()),
             num_bad=self.num_bad,
+            meanings=self.schema.meanings,
         )
         kept.write(self.folder / KEPT)
 
@@ -79,11 +80,19 @@ def stored_features(schema: SourceSchema) -> dict[str, Feature]:
 
 
 def scan(
-    source: Source, folder: Path, *, seed: int, max_bad_fraction: float, num_threads: int = 1, texts: bool = False
+    source: Source,
+    folder: Path,
+    *,
+    seed: int,
+    max_bad_fraction: float,
+    num_threads: int = 1,
+    texts: bool = False,
+    may_be_empty: bool = False,
 ) -> Scan:
     """Returns the scan of a source; `folder` must be empty. With `texts` the words of these can be counted later.
 
-    Raises DataError if it holds no good example, or more than `max_bad_fraction` bad ones, of which it names the first.
+    Raises DataError if it holds no good example, or more than `max_bad_fraction` bad ones, of which it names the first;
+    of none at all only unless it `may_be_empty`.
     """
     features = stored_features(source.schema)
     tally, spool = Tally(), SpoolWriter(folder / FRAMES)
@@ -105,7 +114,8 @@ def scan(
                 sizes.frombytes(places.sizes.data.cast("B"))
             scalars.write(encoded.scalars)
             keys.write_batch(pa.record_batch({"id": batch.rows, "key": list(batch.keys)}, schema=_KEYS_SCHEMA))
-    tally.check(max_bad_fraction)
+    if tally.num_examples or not may_be_empty:
+        tally.check(max_bad_fraction)
     return Scan(
         folder=folder,
         schema=source.schema,
@@ -135,7 +145,7 @@ def kept_scan(folder: Path) -> Scan | None:
         by = arrays.get("by")
         return Scan(
             folder=folder,
-            schema=SourceSchema(kept.features, kept.inputs, kept.label_map, kept.target),
+            schema=SourceSchema(kept.features, kept.inputs, kept.label_map, kept.target, kept.meanings),
             notes=kept.notes,
             spool=Spool(folder / FRAMES, Places(arrays["starts"], arrays["sizes"])),
             labels=arrays["labels"],
@@ -168,6 +178,7 @@ class _Kept(Record):
     notes: tuple[str, ...]
     split_names: tuple[str, ...] | None
     num_bad: int
+    meanings: dict[str, str]
 
 
 def _boot_id() -> str:

@@ -29,6 +29,18 @@ class SourceSchema:
     """Class names; a label is an index into it. Of numbers to be learned their names."""
     target: Feature = LABEL_FEATURE
     """How what is learned is stored."""
+    meanings: dict[str, str] = field(default_factory=dict)
+    """What the values of a table's columns were before they were stored, by feature: a date is a number too."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The files of a source that alone are read, though what an example looks like follows from all of them."""
+
+    files: frozenset[str]
+    """Paths below the source."""
+    first_row: int
+    """Row of their first example; the examples of the other files have those before it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,8 @@ class Batch:
     """Neighbouring examples in the order of the source; bad ones stand apart, so that `rows` may have gaps."""
 
     rows: NDArray[np.int64]
-    """[n], each example's place in the source, counted from 0 over good and bad ones: its id."""
+    """[n], each example's place in the source, counted from 0 over good and bad ones (of a `Part` from its first row):
+    its id."""
     keys: Sequence[str]
     """n names by which a person finds the example: a path below the source, or 'file:row'. They are unique."""
     labels: NDArray[Any]

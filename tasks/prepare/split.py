@@ -2,7 +2,8 @@
 
 import datetime
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,23 @@ from tasks.splits import (
     TimeSplits,
     is_whole_number,
     microseconds_of,
+    window_length,
 )
 
 LEFT_OUT = -1
 TRAIN, VALIDATION, TEST = range(3)
 
 SplitBy = NDArray[np.int64] | list[str] | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """What splits hold already, and keep when other examples come in."""
+
+    num_examples: NDArray[np.int64]
+    """Of each split."""
+    groups: Mapping[str, int]
+    """The split of each group; empty for rules that know none."""
 
 
 def assign_splits(
@@ -37,12 +49,16 @@ def assign_splits(
     split_by: SplitBy,
     label_map: Sequence[str],
     seed: int,
+    held: Held | None = None,
 ) -> tuple[NDArray[np.int8], tuple[str, ...]]:
     """Returns the split of each of n examples, an index into SPLITS or LEFT_OUT, and what a user should know of it.
 
-    `hashes` are [n] of the keys. Raises ConfigError if the source lacks what the splits go by, DataError if a split
-    would be empty or train lack a class.
+    `hashes` are [n] of the keys. What is `held` stays where it is: new examples of a group join it, and all others are
+    split among themselves, so that each split may get none of a few. Raises ConfigError if the source lacks what the
+    splits go by, DataError if a split would be empty or train lack a class.
     """
+    if held is not None and not len(labels):
+        return np.zeros(0, np.int8), ()
     if not isinstance(config, FractionSplits) and split_by is None:
         raise ConfigError(
             f"data.splits.kind={config.kind}: this source has nothing to split by in that way; "
@@ -53,14 +69,15 @@ def assign_splits(
             splits = stratify(strata(labels), hashes, config.shares)
         case GroupSplits():
             assert isinstance(split_by, list)
-            splits = _by_group(split_by, config.shares, seed)
+            splits = _by_group(split_by, config.shares, seed, held)
         case TimeSplits():
             assert isinstance(split_by, np.ndarray)
             splits = _by_time(split_by, config)
         case OfficialSplits() | FileSplits():
             assert isinstance(split_by, list)
-            splits = _by_name(config, split_by, strata(labels), hashes)
-    return splits, (*_left_out(splits, split_by), *_check(splits, labels, label_map, config.kind))
+            splits = _by_name(config, split_by, strata(labels), hashes, all_named=held is None)
+    notes = _check(splits, labels, label_map, config.kind) if held is None else _without_new(splits)
+    return splits, (*_left_out(splits, split_by), *notes)
 
 
 def stratify(labels: NDArray[np.int64], hashes: NDArray[np.uint64], shares: Sequence[float]) -> NDArray[np.int8]:
@@ -91,18 +108,22 @@ def parse_time(text: str) -> int:
     return microseconds_of(moment)
 
 
-def _by_group(groups: list[str], shares: Sequence[float], seed: int) -> NDArray[np.int8]:
+def _by_group(groups: list[str], shares: Sequence[float], seed: int, held: Held | None) -> NDArray[np.int8]:
     names, group_of, counts = np.unique(np.array(groups, object), return_inverse=True, return_counts=True)
-    if len(names) < len(SPLITS):
+    if held is None and len(names) < len(SPLITS):
         raise DataError(
             f"data.splits: only {len(names)} group(s) ({', '.join(map(str, names))}) for {len(SPLITS)} splits; "
             "split by another column or data.splits.kind=fraction"
         )
-    lacks = np.array(shares) * len(groups)
-    split_of_group = np.empty(len(names), np.int8)
-    filled = np.zeros(len(SPLITS), bool)
+    known = held.groups if held else {}
+    split_of_group = np.array([known.get(str(name), LEFT_OUT) for name in names], np.int8)
+    joined = split_of_group != LEFT_OUT
+    has = np.bincount(split_of_group[joined], counts[joined], len(SPLITS)) + (held.num_examples if held else 0)
+    lacks = np.array(shares) * (len(groups) + (held.num_examples.sum() if held else 0)) - has
+    filled = np.full(len(SPLITS), held is not None)
     # The largest first, for a large one that comes last upsets all shares; equal ones in the order of their hashes.
     order = np.lexsort((hash_keys(map(str, names), seed)[:, 0], -counts))
+    order = order[~joined[order]]
     for place, group in enumerate(order):
         # To the split that lacks most; the last groups to those that have none yet.
         must_fill = len(order) - place <= np.count_nonzero(~filled)
@@ -120,6 +141,9 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
             raise ConfigError(
                 f"data.splits.validation_from={config.validation_from}: must be before test_from={config.test_from}"
             )
+    elif config.validation_window is not None and config.test_window is not None:
+        test_from = int(times.max()) - window_length(config.test_window) + 1
+        bounds = [test_from - window_length(config.validation_window), test_from]
     else:
         ordered = np.sort(times)
         places = np.cumsum(_apportion(len(times), config.shares))[:-1]
@@ -128,8 +152,14 @@ def _by_time(times: NDArray[np.int64], config: TimeSplits) -> NDArray[np.int8]:
 
 
 def _by_name(
-    config: OfficialSplits | FileSplits, names: list[str], labels: NDArray[np.int64], hashes: NDArray[np.uint64]
+    config: OfficialSplits | FileSplits,
+    names: list[str],
+    labels: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    *,
+    all_named: bool,
 ) -> NDArray[np.int8]:
+    """Returns the split of each example; with `all_named` each that is taken by name must be there."""
     kinds, kind_of = np.unique(np.array(names, object), return_inverse=True)
     wanted = config.names()
     split_of_kind = np.full(len(kinds), LEFT_OUT, np.int8)
@@ -142,7 +172,7 @@ def _by_name(
         if takes:
             split_of_kind[place] = SPLITS.index(takes[0])
     for split, name in wanted.items():
-        if not (split_of_kind == SPLITS.index(split)).any():
+        if all_named and not (split_of_kind == SPLITS.index(split)).any():
             raise ConfigError(
                 f"data.splits.{split}={name}: the source has no such {_noun(config)}; it has {some(kinds.tolist())}"
             )
@@ -163,6 +193,8 @@ def _take_shares(
     """Returns the splits with the shares that are given as numbers taken out of train."""
     shares = config.shares_of_train()
     (rows,) = np.nonzero(splits == TRAIN)
+    if not len(rows):
+        return splits
     splits = splits.copy()
     splits[rows] = stratify(labels[rows], hashes[rows], (1 - sum(shares), *shares))
     return splits
@@ -177,13 +209,18 @@ def _left_out(splits: NDArray[np.int8], split_by: SplitBy) -> tuple[str, ...]:
     return (f"{len(rows)} examples are in no split: those of {some(names)}",)
 
 
+def _without_new(splits: NDArray[np.int8]) -> tuple[str, ...]:
+    lacking = [split for index, split in enumerate(SPLITS) if not (splits == index).any()]
+    return (f"of the {len(splits)} new examples none goes to {some(lacking)}",) if lacking else ()
+
+
 def _check(splits: NDArray[np.int8], labels: Targets, label_map: Sequence[str], kind: str) -> tuple[str, ...]:
     notes = []
     for index, split in enumerate(SPLITS):
         of_split = labels[splits == index]
         if not len(of_split):
             raise DataError(
-                f"data.splits: {split} would hold no example; change the shares or boundaries of data.splits"
+                f"data.splits: {split} would hold no example; change the shares, boundaries or windows of data.splits"
             )
         counts = class_counts(of_split, label_map)  # of numbers there are none
         lacking = [name for name, count in zip(label_map, counts, strict=False) if not count]

@@ -85,26 +85,40 @@ class ScalarsWriter:
             self._writer.write_batch(pa.record_batch(scalars).select(self._schema.names))
 
 
+def copy_chosen(
+    path: Path, chosen: NDArray[np.bool_], target: Path, features: Mapping[str, Feature], *, texts: bool = False
+) -> None:
+    """Writes the scalars of the chosen examples of a ScalarsWriter's file to another such file, in their order."""
+    with ScalarsWriter(target, features, texts=texts) as writer:
+        for scalars, mask in _batches({path: chosen}, list(scalar_features(features, texts=texts)), by_group=True):
+            writer.write({name: values.filter(pa.array(mask)) for name, values in scalars.items()})
+
+
+def num_scalars(path: Path) -> int:
+    """Returns of how many examples a ScalarsWriter's file has the scalars."""
+    return int(pyarrow.parquet.read_metadata(path).num_rows)
+
+
 def summarize(
-    path: Path, chosen: NDArray[np.bool_], features: Mapping[str, Feature], *, tokens: Tokens | None = None
+    chosen: Mapping[Path, NDArray[np.bool_]], features: Mapping[str, Feature], *, tokens: Tokens | None = None
 ) -> dict[str, FeatureStatistics]:
-    """Returns the statistics of each scalar feature over the chosen examples of a ScalarsWriter's file.
+    """Returns the statistics of each scalar feature over the chosen examples of each of the ScalarsWriters' files.
 
     For the quantiles one column at a time is in memory, 8 bytes an example; of texts one batch of the source.
     Raises ConfigError like `Summaries`.
     """
     summaries = Summaries(features, tokens=tokens)
     plain = scalar_features(features, texts=False)
-    for scalars, mask in _batches(path, chosen, list(plain)) if summaries else ():
+    for scalars, mask in _batches(chosen, list(plain)) if summaries else ():
         summaries.add(scalars, mask)
     for name in scalar_features(features, texts=tokens is not None).keys() - plain.keys():
-        for scalars, mask in _batches(path, chosen, _with_mark(name, summaries.mark(name)), by_group=True):
+        for scalars, mask in _batches(chosen, _with_mark(name, summaries.mark(name)), by_group=True):
             summaries.add(scalars, mask)
     found = summaries.result()
     for name, statistics in found.items():
         if statistics.mean is not None:
-            num_known = int(chosen.sum()) - statistics.num_missing
-            quantiles = _quantiles(path, chosen, name, summaries.mark(name), num_known)
+            num_known = sum(int(mask.sum()) for mask in chosen.values()) - statistics.num_missing
+            quantiles = _quantiles(chosen, name, summaries.mark(name), num_known)
             found[name] = statistics.model_copy(update={"quantiles": quantiles})
     return found
 
@@ -151,9 +165,11 @@ class Summaries:
         return {name: summary.result() for name, summary in self._of.items()}
 
 
-def _quantiles(path: Path, chosen: NDArray[np.bool_], name: str, mark: str | None, num_known: int) -> dict[str, float]:
+def _quantiles(
+    chosen: Mapping[Path, NDArray[np.bool_]], name: str, mark: str | None, num_known: int
+) -> dict[str, float]:
     numbers, filled = np.empty(num_known, np.float64), 0
-    for scalars, mask in _batches(path, chosen, _with_mark(name, mark)):
+    for scalars, mask in _batches(chosen, _with_mark(name, mark)):
         some = scalars[name].filter(pa.array(_known(scalars, mark, mask)))
         numbers[filled : filled + len(some)] = some.to_numpy(zero_copy_only=False)
         filled += len(some)
@@ -171,17 +187,19 @@ def _with_mark(name: str, mark: str | None) -> list[str]:
 
 
 def _batches(
-    path: Path, chosen: NDArray[np.bool_], names: list[str], *, by_group: bool = False
+    chosen: Mapping[Path, NDArray[np.bool_]], names: list[str], *, by_group: bool = False
 ) -> Iterator[tuple[Scalars, NDArray[np.bool_]]]:
     """Yields these columns with what is chosen of them, as the source gave them or else 65,536 rows at once."""
-    start = 0
-    # By itself it would read all of the columns ahead.
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES) as file:
-        groups = range(file.num_row_groups)
-        for some in [[group] for group in groups] if by_group else [list(groups)]:
-            for batch in file.iter_batches(row_groups=some, columns=names):
-                yield dict(zip(batch.schema.names, batch.columns, strict=True)), chosen[start : start + batch.num_rows]
-                start += batch.num_rows
+    for path, mask in chosen.items():
+        start = 0
+        # By itself it would read all of the columns ahead.
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES) as file:
+            groups = range(file.num_row_groups)
+            for some in [[group] for group in groups] if by_group else [list(groups)]:
+                for batch in file.iter_batches(row_groups=some, columns=names):
+                    scalars = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    yield scalars, mask[start : start + batch.num_rows]
+                    start += batch.num_rows
 
 
 def _kinds(*, texts: bool) -> set[str]:

@@ -35,6 +35,11 @@ class Tally:
                 self._split_by.append(batch.split_by)
 
     @property
+    def num_examples(self) -> int:
+        """Good and bad ones."""
+        return sum(map(len, self._labels)) + self.num_bad
+
+    @property
     def labels(self) -> NDArray[Any]:
         """What is learned, as in a Batch: [n, ...]."""
         return _join(self._labels, np.zeros(0, np.int64))
@@ -55,11 +60,10 @@ class Tally:
 
     def check(self, max_bad_fraction: float) -> None:
         """Raises DataError if there is no good example, or more than this share is bad; it names the first bad ones."""
-        num_good = sum(map(len, self._labels))
-        total = num_good + self.num_bad
+        total = self.num_examples
         if not total:
             raise DataError("data.source: holds no examples; give a source that has some")
-        if self.num_bad / total > max_bad_fraction or not num_good:
+        if self.num_bad / total > max_bad_fraction or total == self.num_bad:
             listed = "".join(f"\n  {describe_bad(bad)}" for bad in self.first_bad)
             more = f"\n  and {self.num_bad - len(self.first_bad)} more" if self.num_bad > len(self.first_bad) else ""
             raise DataError(

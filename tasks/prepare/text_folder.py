@@ -9,7 +9,7 @@ from tasks.errors import ConfigError
 from tasks.prepare.folders import FolderPlan, batches, empty_folders, open_file, plan_folders
 from tasks.prepare.manifest import Feature
 from tasks.prepare.remarks import Remarks
-from tasks.prepare.source import Batch, Source, SourceSchema
+from tasks.prepare.source import Batch, Part, Source, SourceSchema
 from tasks.sources import TextFolderSource
 
 NAME = "text"
@@ -17,8 +17,8 @@ _MARK = "\ufeff"  # the byte order mark, decoded
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def open_text_folder(config: DataConfig, directory: Path, files: Sequence[str]) -> Source:
-    """Returns the texts of `files`, which lie below `directory`, as the examples of a source, in their order.
+def open_text_folder(config: DataConfig, directory: Path, files: Sequence[str], part: Part | None = None) -> Source:
+    """Returns the texts of `files`, which lie below `directory`, or of a part of them as a source, in their order.
 
     One feature, `text`, in UTF-8. Raises what `plan_folders` does, ConfigError if the encoding is unknown; `read`
     raises DataError if a file is unreadable. The notes are complete once it has read all.
@@ -33,7 +33,8 @@ def open_text_folder(config: DataConfig, directory: Path, files: Sequence[str]) 
         raise ConfigError(
             f"data.source.encoding={source.encoding!r}: {error}; give one of Python's, such as utf-8"
         ) from None
-    return _TextFolder(source, directory, plan_folders(files, config, empty=empty_folders(directory, files, config)))
+    plan = plan_folders(files, config, empty=empty_folders(directory, files, config))
+    return _TextFolder(source, directory, plan.only(part))
 
 
 def decode_text(data: bytes, encoding: str) -> str:

@@ -19,7 +19,8 @@ from tasks.download.record import RawData
 from tasks.errors import DataError
 from tasks.files import COMPLETED, atomic_directory, digest_file, digest_json, verify
 from tasks.prepare.directory import DirectoryPlan, plan_directory
-from tasks.prepare.prepare import data_digest, prepare
+from tasks.prepare.generations import data_digest
+from tasks.prepare.prepare import prepare
 from tasks.size import Size
 from tasks.splits import FractionSplits
 

@@ -115,7 +115,7 @@ def test_source_without_a_good_example_is_refused(tmp_path: Path) -> None:
 def test_statistics_are_of_the_chosen_examples_alone(tmp_path: Path) -> None:
     scanned = scan(Rows(), tmp_path, seed=0, max_bad_fraction=0)
     chosen = np.arange(100) < 50
-    found = summarize(tmp_path / SCALARS, chosen, scanned.features)
+    found = summarize({tmp_path / SCALARS: chosen}, scanned.features)
     known = np.array([row / 8 for row in range(50) if row % 10])
     price = found["price"]
     assert (price.num_missing, price.min, price.max) == (5, 1 / 8, 49 / 8)
@@ -159,4 +159,4 @@ def test_a_finished_scan_is_found_again_and_no_other(tmp_path: Path) -> None:
 def test_statistics_of_nothing_known_are_none(tmp_path: Path) -> None:
     scanned = scan(Rows(), tmp_path, seed=0, max_bad_fraction=0)
     chosen = np.arange(100) % 10 == 0
-    assert summarize(tmp_path / SCALARS, chosen, scanned.features)["price"] == FeatureStatistics(num_missing=10)
+    assert summarize({tmp_path / SCALARS: chosen}, scanned.features)["price"] == FeatureStatistics(num_missing=10)

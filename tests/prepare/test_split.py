@@ -148,6 +148,51 @@ def test_boundaries_of_time_are_dates_in_utc() -> None:
         )
 
 
+def test_windows_of_time_end_with_the_newest_example_and_move_on_with_it() -> None:
+    noon = parse_time("2026-01-01T12:00:00")
+    config = {"kind": "time", "column": "day", "validation_window": "1 day", "test_window": "48 hours"}
+    days = np.arange(8) * DAY + noon
+    assert _assign(config, np.zeros(8, np.int64), days)[0] == [0] * 5 + [1] + [2] * 2
+    # Two weeks of new examples, the newest not the last of them: it alone bounds the windows.
+    days = np.concatenate([days, np.array([20, 21, 19, 18]) * DAY + noon])
+    assert _assign(config, np.zeros(12, np.int64), days)[0] == [0] * 8 + [2, 2, 1, 0]
+
+
+def test_a_window_of_time_begins_after_the_moment_that_lies_its_length_before_the_newest_example() -> None:
+    newest = parse_time("2026-03-08")
+    config = {"kind": "time", "column": "day", "validation_window": "2 hours", "test_window": "1 week"}
+    ages = np.array([0, 7 * DAY - 1, 7 * DAY, 7 * DAY + DAY // 12 - 1, 7 * DAY + DAY // 12])
+    assert _assign(config, np.zeros(5, np.int64), newest - ages)[0] == [2, 2, 1, 1, 0]
+    years = {"kind": "time", "column": "year", "validation_window": 1, "test_window": "2"}
+    assert _assign(years, np.zeros(6, np.int64), np.array([2026, 2025, 2024, 2023, 2022, 2026]))[0] == [
+        2,
+        2,
+        1,
+        0,
+        0,
+        2,
+    ]
+    with pytest.raises(DataError, match=r"validation would hold no example; change the shares, boundaries or windows"):
+        _assign(years, np.zeros(3, np.int64), np.array([2020, 2025, 2026]))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"test_window": "7 days"}, "must have both validation_window and test_window, or neither"),
+        (
+            {"validation_window": 1, "test_window": 2, "validation_from": 2024, "test_from": 2025},
+            r"must have first times \(validation_from, test_from\) or windows, not both",
+        ),
+        ({"validation_window": "1 day", "test_window": "1 month"}, "should match pattern"),
+        ({"validation_window": "1 day", "test_window": "0 days"}, "should match pattern"),
+    ],
+)
+def test_bounds_of_time_that_say_no_split_are_refused(bounds: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SPLITS_ADAPTER.validate_python({"kind": "time", "column": "day", **bounds})
+
+
 def test_official_splits_are_taken_by_name_and_a_share_out_of_train() -> None:
     names = ["train"] * 100 + ["test"] * 20 + ["unsupervised"] * 7
     labels = np.arange(127) % 2

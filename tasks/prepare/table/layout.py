@@ -31,6 +31,13 @@ _FORMATS = {
     "json": ("json", "jsonl", "ndjson"),
     "arrow": ("arrow", "feather", "ipc"),
 }
+_BOUNDS = {
+    "validation_from": "dates (2026-01-31)",
+    "test_from": "dates (2026-01-31)",
+    "validation_window": "lengths of time (7 days)",
+    "test_window": "lengths of time (7 days)",
+}
+"""What bounds a split by time, and what it is called where the times are dates."""
 _PACKED = {".gz", ".bz2", ".zst"}  # what pyarrow unpacks while it reads text
 
 
@@ -83,7 +90,13 @@ def lay_out(config: DataConfig, directory: Path, files: Sequence[str]) -> Layout
     names = feature_names(roles.inputs)
     features = _features(inputs, names, facts, source)
     return Layout(
-        schema=SourceSchema(features, tuple(names.values()), target.names, target.feature),
+        schema=SourceSchema(
+            features,
+            tuple(names.values()),
+            target.names,
+            target.feature,
+            {names[usage.name]: usage.form.meaning for usage in inputs},
+        ),
         notes=(*table.notes, *_notes(inputs, names, facts, inferred, source)),
         files=table,
         inputs={names[usage.name]: usage for usage in inputs},
@@ -155,11 +168,12 @@ def _time(name: str, table: TableFiles, wanted: Mapping[str, ColumnType], splits
             f"data.splits.column: {name!r} is {usage.type}, not a time; choose a column of dates, times or numbers"
         )
     is_date = usage.form.meaning in ("date", "timestamp")
-    for field, bound in (("validation_from", splits.validation_from), ("test_from", splits.test_from)):
+    for field, example in _BOUNDS.items():
+        bound = getattr(splits, field)
         if bound is not None and is_whole_number(bound) == is_date:
             raise ConfigError(
                 f"data.splits.{field}={bound}: {name!r} is {usage.wanted or usage.type}, which is compared with "
-                f"{'dates (2026-01-31)' if is_date else 'whole numbers'}; give one, or set "
+                f"{example if is_date else 'whole numbers'}; give one, or set "
                 f"data.source.types={{{name}: {'int64' if is_date else 'timestamp'}}}"
             )
     return usage

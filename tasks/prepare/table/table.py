@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tasks.config import DataConfig
 from tasks.prepare.faults import Faults
 from tasks.prepare.groups import groups_of
-from tasks.prepare.source import Batch, Column, SourceSchema
+from tasks.prepare.source import Batch, Column, Part, SourceSchema
 from tasks.prepare.table.facts import texts_of
 from tasks.prepare.table.layout import Layout, lay_out
 from tasks.prepare.table.rows import Rows
@@ -22,13 +22,13 @@ from tasks.splits import FileSplits, GroupSplits, TimeSplits
 _MICROSECONDS_A_DAY = 86_400_000_000
 
 
-def open_table(config: DataConfig, directory: Path, files: Sequence[str]) -> "Table":
-    """Returns the rows of `files` (paths below `directory`, in their order) as a source.
+def open_table(config: DataConfig, directory: Path, files: Sequence[str], part: Part | None = None) -> "Table":
+    """Returns the rows of `files` (paths below `directory`, in their order), or of a part of them, as a source.
 
     Looks at all rows once or twice, a few megabytes at a time, to know types, classes and what is missing. Raises
     ConfigError if the config does not fit the columns, DataError if a file cannot be read.
     """
-    return Table(config, lay_out(config, directory, files))
+    return Table(config, lay_out(config, directory, files), part)
 
 
 class Table:
@@ -41,20 +41,21 @@ class Table:
     schema: SourceSchema
     notes: tuple[str, ...]
 
-    def __init__(self, config: DataConfig, layout: Layout) -> None:
+    def __init__(self, config: DataConfig, layout: Layout, part: Part | None) -> None:
         self.schema, self.notes = layout.schema, layout.notes
         self._splits, self._layout = config.splits, layout
+        self._part = part or Part(files=frozenset(layout.files.types), first_row=0)
 
     def read(self) -> Iterator[Batch]:
         """Yields all rows in the order of the files; a row with more than one bad value is named by the first.
 
         Raises DataError where a file cannot be read any further.
         """
-        layout, first = self._layout, 0
+        layout, first = self._layout, self._part.first_row
         others = [usage.name for usage in (*layout.target.usages, layout.id, layout.split) if usage is not None]
         names = list(dict.fromkeys([*(usage.name for usage in layout.inputs.values()), *others]))
         ids: dict[str, str] = {}
-        for file in layout.files.types:
+        for file in filter(self._part.files.__contains__, layout.files.types):
             num_rows = 0
             for rows in layout.files.read(file, names):
                 if len(rows.numbers) or rows.bad:

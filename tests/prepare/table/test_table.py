@@ -61,6 +61,17 @@ def test_a_decimal_point_that_is_the_delimiter_too_is_refused_where_it_is_read(o
             },
             r"validation_from=2026: 'word' is timestamp, which is compared with dates \(2026-01-31\)",
         ),
+        (
+            {"splits": {"kind": "time", "column": "n", "validation_window": "1 day", "test_window": "7 days"}},
+            r"validation_window=1 day: 'n' is int64, which is compared with whole numbers",
+        ),
+        (
+            {
+                "types": {"word": "date"},
+                "splits": {"kind": "time", "column": "word", "validation_window": "1 day", "test_window": 7},
+            },
+            r"test_window=7: 'word' is date, which is compared with lengths of time \(7 days\)",
+        ),
         ({"columns": ["y"]}, "is the target"),
         ({"columns": ["x", "x"]}, "given twice"),
         ({"id": "y"}, "is the target too"),
