@@ -31,7 +31,7 @@ from tasks.prepare.manifest import Shards
 from tasks.prepare.prepare import find_digest
 from tasks.prepare.task import prepare
 from tasks.promote.record import Decision, RegisteredModel
-from tasks.promote.task import challenge, register
+from tasks.promote.task import challenge, drift, register
 from tasks.promote.warm_start import settle_warm_start
 from tasks.runs import open_run, workspace_of
 from tasks.track.tracker import tracked
@@ -83,6 +83,8 @@ def pipeline(
         with tracked(run, tags=_tags()) as tracker:
             shards = prepare(config, raw, workspace)
             tracker.log_shards(shards)
+            if gated and (drifted := drift(run, shards)) is not None:
+                tracker.log_drift(drifted)
             with held_devices(config.distribute, run_id=run.id):
                 trained = train(run, shards)
                 tracker.log_training(trained)

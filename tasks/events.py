@@ -4,10 +4,15 @@ import errno
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from tasks.files import digest_bytes
+
+MAX_LETTERS = 80  # of a column or value in the name of a metric, of which MLflow takes 250
 
 logger = logging.getLogger("millstream")
 
@@ -43,3 +48,9 @@ def history(path: Path) -> dict[str, dict[int, float]]:
         for metric, value in event["metrics"].items():
             found.setdefault(metric, {})[event["step"]] = value
     return found
+
+
+def metric_part(name: str) -> str:
+    """Returns a part of a metric's name: short, and in the letters that MLflow takes, but another for another name."""
+    written = re.sub(r"[^\w\-. ]", "_", name)[:MAX_LETTERS].strip(". ")
+    return written if written and written == name else f"{written}-{digest_bytes(name.encode())[:6]}"

@@ -13,7 +13,7 @@ from tasks.bench.step_case import BATCH_SIZE, CHECKPOINT_STEPS, MODELS, step_cas
 
 RIVALS = ("fit", "hand_loop", "tf_function")
 SIDES = (OURS, "ours_nondeterministic", *RIVALS)
-CHECKPOINT = "checkpoint"
+CHECKPOINT, LOGGING = "checkpoint", "logging"
 NUM_REPLICAS = (1, 2)
 PRELOAD = ("tensorflow",)
 
@@ -40,10 +40,13 @@ def bench_step(
                 cases = step_cases(Path(folder, "case"), model, num_replicas)
                 sides = {side: partial(_turn, side) for side in SIDES}
                 short, long = measure_in_turns(sides, cases, rounds=rounds, preload=PRELOAD)
-                (written,) = measure_in_turns({CHECKPOINT: _checkpoint_turn}, cases[:1], rounds=rounds, preload=PRELOAD)
+                added = {CHECKPOINT: _checkpoint_turn, LOGGING: _logging_turn}
+                (more,) = measure_in_turns(added, cases[:1], rounds=rounds, preload=PRELOAD)
             name, steps = f"{model}_x{num_replicas}", (MODELS[model].short, MODELS[model].long)
             rows += step_rows(short, long, steps, name=name)
-            rows += checkpoint_rows(written[CHECKPOINT], step_costs(short[OURS], long[OURS], steps), name=name)
+            ours = step_costs(short[OURS], long[OURS], steps)
+            rows += added_rows(CHECKPOINT, more[CHECKPOINT], ours, num_steps=CHECKPOINT_STEPS, name=name)
+            rows += added_rows(LOGGING, more[LOGGING], ours, num_steps=1, name=name)
             if num_replicas == replicas[-1]:
                 ratios |= step_ratios(short, long, steps, model=model)
     return BenchReport(rows=tuple(rows), ratios=ratios, host=host)
@@ -78,13 +81,13 @@ def step_rows(
     return rows
 
 
-def checkpoint_rows(written: Sequence[Cost], ours: Sequence[Cost], *, name: str) -> list[Row]:
-    """Returns what a checkpoint adds to CHECKPOINT_STEPS, of which each costs `ours`, in time and in CPU-seconds."""
-    rows = []
+def added_rows(side: str, added: Sequence[Cost], ours: Sequence[Cost], *, num_steps: int, name: str) -> list[Row]:
+    """Returns what a side adds to so many steps, of which each costs `ours`, in time and in CPU-seconds."""
+    rows, of = [], "step" if num_steps == 1 else f"{num_steps}_steps"
     for which, metric in (("wall_seconds", "share"), ("cpu_seconds", "cpu_share")):
-        steps = CHECKPOINT_STEPS * median(getattr(cost, which) for cost in ours)
-        shares = [getattr(cost, which) / steps for cost in written]
-        rows.append(row_of(CHECKPOINT, f"{metric}_of_{CHECKPOINT_STEPS}_steps_{name}", shares, "share"))
+        steps = num_steps * median(getattr(cost, which) for cost in ours)
+        shares = [getattr(cost, which) / steps for cost in added]
+        rows.append(row_of(side, f"{metric}_of_{of}_{name}", shares, "share"))
     return rows
 
 
@@ -116,3 +119,9 @@ def _checkpoint_turn(file: Path) -> Cost:
     from tasks.bench.step_sides import checkpoint_turn
 
     return checkpoint_turn(file)
+
+
+def _logging_turn(file: Path) -> Cost:
+    from tasks.bench.step_sides import logging_turn
+
+    return logging_turn(file)

@@ -10,12 +10,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tasks import events
 from tasks.bench.runner import OURS, Cost
 from tasks.bench.step_case import CHECKPOINT_STEPS, StepCase
+from tasks.config import TrackingConfig
 from tasks.feed.feed import Feed
 from tasks.feed.preprocess import Preprocess
 from tasks.models.build import build_model
-from tasks.runs import Run
+from tasks.runs import Run, open_run
+from tasks.track.tracker import tracked
 from tasks.train.batches import batches_of
 from tasks.train.checkpoint import Position, Writer, completed
 from tasks.train.clock import in_graph_clock
@@ -28,6 +31,9 @@ from tasks.workers.devices import open_strategy
 tf.get_logger().setLevel(logging.ERROR)  # AutoGraph warns of each `match`, which it leaves as it is, as it should
 
 Turn = Callable[[int], object]  # takes so many steps
+
+LOGGED_SECONDS = 5
+LOGGED = tuple(f"metric_{number}" for number in range(20))  # about as many as an epoch has
 
 
 def mlp(inputs: dict[str, keras.KerasTensor], num_classes: int) -> keras.Model:
@@ -68,6 +74,43 @@ def checkpoint_turn(file: Path) -> Cost:
 
     alone, beside = _cost_of(lambda: take(CHECKPOINT_STEPS)), _cost_of(take_and_write)
     return Cost(*(more - less for more, less in zip(beside, alone, strict=True)))
+
+
+def logging_turn(file: Path) -> Cost:
+    """Returns what it adds to a step of our loop that once a second a point of each metric is logged and sent.
+
+    In time what the steps take longer for it: the tracker is in this process, where both hinder each other more than in
+    a run, which has two. In CPU-seconds what as many points cost while no step is taken, since of the difference of two
+    turns not much more is left than their noise.
+    """
+    folder, take = file.parent, _turn_of(OURS, file.parent)
+    steps = _steps_in_a_second(take, StepCase.read(file).num_steps)
+    tracking = TrackingConfig(uri=f"sqlite:///{folder / 'mlflow.db'}")
+    config = _case_of(folder).config.model_copy(update={"tracking": tracking})
+    alone = _cost_of(lambda: [take(steps) for _ in range(LOGGED_SECONDS)])
+    with open_run(folder, config, data_digest="", code_digest="", fresh=True) as run, tracked(run) as tracker:
+        tracker.mlflow_run_id()  # what is done once, and an import of seconds, is done
+
+        def log_beside(work: Callable[[], object]) -> None:
+            for second in range(LOGGED_SECONDS):
+                work()
+                events.append(run.events, dict.fromkeys(LOGGED, float(second)), step=second)
+
+        logged = _cost_of(lambda: log_beside(lambda: take(steps)))
+        logging_alone = _cost_of(lambda: log_beside(lambda: time.sleep(1)))
+    return Cost(
+        cpu_seconds=logging_alone.cpu_seconds / (LOGGED_SECONDS * steps),
+        wall_seconds=(logged.wall_seconds - alone.wall_seconds) / (LOGGED_SECONDS * steps),
+    )
+
+
+def _steps_in_a_second(take: Turn, few: int) -> int:
+    """Returns about how many steps are taken in a second, of which `few` may be taken at once."""
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() - began < LOGGED_SECONDS:
+        take(few)
+        steps += few
+    return max(1, steps // LOGGED_SECONDS)
 
 
 def _cost_of(work: Callable[[], object]) -> Cost:

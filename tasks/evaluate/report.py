@@ -1,19 +1,18 @@
 """EvalReport: what evaluation hands on."""
 
-import re
 from pathlib import Path
 
 from pydantic import Field
 
 from tasks.evaluation import EvaluateConfig
-from tasks.files import Record, digest_bytes
+from tasks.events import metric_part
+from tasks.files import Record
 
 REPORT = "report.json"
 PAGE = "report.html"
 MODEL_CARD = "model_card.md"
 PREDICTIONS = "predictions.parquet"
 INPUTS = "inputs.npz"
-MAX_LETTERS = 80  # of a column or value in the name of a metric, of which MLflow takes 250
 WORST_INPUTS = "worst/inputs.json"  # of the worst examples, {id: {input: value}}, but for images
 
 
@@ -146,7 +145,7 @@ class EvalReport(Record):
             found["num_leaked"] = self.num_leaked
         for each in self.slices:
             if not each.is_small:
-                place = f"slices/{_in_mlflow(each.column)}/{_in_mlflow(each.value)}"
+                place = f"slices/{metric_part(each.column)}/{metric_part(each.value)}"
                 found |= {f"{place}/{name}": value for name, value in each.figures.items()}
         return found
 
@@ -154,9 +153,3 @@ class EvalReport(Record):
     def line(self) -> str:
         """The first figures in words: 'accuracy 0.9833, loss 0.0562'."""
         return ", ".join(f"{name} {self.figures[name]:.4f}" for name in dict.fromkeys((self.headline, "loss")))
-
-
-def _in_mlflow(name: str) -> str:
-    """Returns a part of a metric's name: short, and in the letters that MLflow takes, but another for another name."""
-    written = re.sub(r"[^\w\-. ]", "_", name)[:MAX_LETTERS].strip(". ")
-    return written if written and written == name else f"{written}-{digest_bytes(name.encode())[:6]}"

@@ -87,6 +87,17 @@ class SplitManifest(Record):
     shards: tuple[Shard, ...]
 
 
+class Histogram(Record):
+    """How many numbers lie in each bin; `tasks.prepare.histogram` makes, merges and compares them."""
+
+    dropped_bits: int = 0
+    """Of the 64 of a float64: numbers that differ in so many of their lowest bits alone are in one bin."""
+    numbers: tuple[float, ...] = ()
+    """Of each bin that is not empty the number nearest to 0, ascending."""
+    counts: tuple[int, ...] = ()
+    """Numbers in each of these bins."""
+
+
 class FeatureStatistics(Record):
     """One feature over the examples of the training split."""
 
@@ -99,6 +110,8 @@ class FeatureStatistics(Record):
     max: float | None = None
     quantiles: dict[str, float] | None = None
     """Values below which 1, 5, 25, 50, 75, 95 and 99 % of the values lie, by linear interpolation: {'0.01': ...}."""
+    histogram: Histogram | None = None
+    """Of the same values; None for other kinds, and if all are missing."""
     vocabulary: tuple[tuple[str, int], ...] | None = None
     """A category's values with their counts, the most frequent first, equal counts by their text; so too the tokens of
     a text, at most data.text.max_vocabulary, if they were asked for; None for others."""

@@ -12,7 +12,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from tasks.errors import ConfigError
-from tasks.prepare.manifest import Feature, FeatureStatistics
+from tasks.prepare.histogram import histogram_of, merged
+from tasks.prepare.manifest import Feature, FeatureStatistics, Histogram
 from tasks.prepare.source import Column
 from tasks.prepare.vocabulary import WordCounts
 from tasks.texts import Tokens
@@ -224,13 +225,14 @@ def _size(encoded: bytes) -> tuple[int, int]:
 
 
 class _Number:
-    """Count, mean and sum of squared deviations so far."""
+    """Count, mean, sum of squared deviations and histogram so far."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.num_missing = self._count = 0
         self._mean = self._squares = 0.0
         self._min, self._max = np.inf, -np.inf
+        self._histogram = Histogram()
 
     def add(self, values: pa.Array) -> None:
         numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
@@ -243,6 +245,7 @@ class _Number:
             self._mean += apart * len(numbers) / total
         self._count = total
         self._min, self._max = min(self._min, float(numbers.min())), max(self._max, float(numbers.max()))
+        self._histogram = merged(self._histogram, histogram_of(numbers))
 
     def result(self) -> FeatureStatistics:
         if not self._count:
@@ -262,6 +265,7 @@ class _Number:
             std=std,
             min=self._min,
             max=self._max,
+            histogram=self._histogram,
         )
 
 

@@ -2,8 +2,10 @@
 
 from typing import Literal
 
+from tasks.events import metric_part
 from tasks.files import Record
 
+DRIFT, DRIFT_PLOT = "drift.json", "drift.png"  # a Drift and its plot, in the directory of a run
 GATE = "gate.json"  # a Decision, in the directory of a run
 GATE_TAG, GATE_REASONS_TAG = "millstream.gate", "millstream.gate_reasons"  # of a model version and of its MLflow run
 ACCEPTED, REJECTED = "accepted", "rejected"  # values of the first
@@ -39,6 +41,44 @@ class Promotion(Record):
     at: str
     """Time in UTC, ISO 8601."""
     reason: str
+
+
+class FeatureDrift(Record):
+    """How far the values of a feature are from those that the champion learned from."""
+
+    psi: float
+    """Population stability index; by custom below 0.1 little, from 0.25 on much."""
+    js: float
+    """Jensen-Shannon distance, from 0 to 1."""
+
+
+class Drift(Record):
+    """How far the training data of a run are from those of the champion."""
+
+    champion: str
+    """<name>/<version> in the registry."""
+    features: dict[str, FeatureDrift]
+    """Of the features that the statistics of both manifests have, and of the label."""
+    not_compared: dict[str, str]
+    """Of the others why."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What an MLflow run has of it as drift/*, {name: value}; features in the letters that MLflow takes."""
+        found: dict[str, float] = {}
+        for name, feature in self.features.items():
+            found |= {f"{metric_part(name)}/psi": feature.psi, f"{metric_part(name)}/js": feature.js}
+        if self.features:
+            found["max_psi"] = max(feature.psi for feature in self.features.values())
+        return found
+
+    @property
+    def line(self) -> str:
+        """The largest in words."""
+        if not self.features:
+            return f"no feature can be compared with the data of {self.champion}"
+        name, largest = max(self.features.items(), key=lambda item: item[1].psi)
+        return f"from the data of {self.champion} most in {name}: psi {largest.psi:.4g}, js {largest.js:.4g}"
 
 
 class Champion(Record):

@@ -1,4 +1,4 @@
-"""The register and gate tasks: the doors of this room and their policy."""
+"""The drift, register and gate tasks: the doors of this room and their policy."""
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -8,8 +8,15 @@ from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
 from tasks.promote import register as room
 from tasks.promote.challenge import challenge as challenge_champion
-from tasks.promote.record import Decision, RegisteredModel
+from tasks.promote.drift import measure
+from tasks.promote.record import Decision, Drift, RegisteredModel
 from tasks.runs import Run
+
+
+@task(name="drift", cache_policy=NO_CACHE, persist_result=False)
+def drift(run: Run, shards: Shards) -> Drift | None:
+    """Returns how far the run's training data are from the champion's; None if that cannot be told."""
+    return measure(run, shards)
 
 
 @task(name="register", cache_policy=NO_CACHE, persist_result=False)

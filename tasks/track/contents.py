@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tasks.files import digest_json, is_completed
 from tasks.prepare.directory import VERSION
 from tasks.prepare.manifest import MANIFEST, QUARANTINE, ShardManifest
-from tasks.promote.record import GATE, GATE_REASONS_TAG, GATE_TAG, Decision
+from tasks.promote.record import DRIFT, DRIFT_PLOT, GATE, GATE_REASONS_TAG, GATE_TAG, Decision
 from tasks.runs import Run
 from tasks.track.params import compare, flatten
 from tasks.track.provenance import find_provenance
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RUN_ID_TAG = "millstream.run_id"
 WORKSPACE_TAG = "millstream.workspace"
 HOST_TAG = "millstream.host"
-REPORT_ARTIFACTS = "report"
+REPORT_ARTIFACTS, DATA_ARTIFACTS = "report", "data"
 MAX_PARAMS_PER_CALL = 100  # MLflow's limits
 MAX_DIGEST_LENGTH = 36
 
@@ -47,8 +47,7 @@ def run_items(run: Run) -> Iterator[Item]:
         params |= {"num_replicas": str(trained.num_replicas), "num_parameters": str(trained.num_parameters)}
     yield Item("params", digest_json(params), lambda client, to: _send_params(client, to, params))
     yield _file(run.directory / "config.yaml")
-    if (run.directory / GATE).is_file():
-        yield _file(run.directory / GATE)
+    yield from (_file(file) for name in (DRIFT, DRIFT_PLOT, GATE) if (file := run.directory / name).is_file())
     if (provenance := find_provenance(run)) is not None:
         text = provenance.requirements()
         yield Item(
@@ -57,7 +56,7 @@ def run_items(run: Run) -> Iterator[Item]:
     shards = shards_directory(run)
     if is_completed(shards):
         yield Item("dataset", shards.parents[1].name, lambda client, to: _send_dataset(client, to, run))
-        yield from (_file(file, "data") for name in (MANIFEST, QUARANTINE) if (file := shards / name).is_file())
+        yield from (_file(file, DATA_ARTIFACTS) for name in (MANIFEST, QUARANTINE) if (file := shards / name).is_file())
     if is_completed(run.profile):
         for file in sorted(run.profile.rglob("*.xplane.pb")):
             yield _file(file, str(file.parent.relative_to(run.directory)))

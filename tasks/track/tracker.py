@@ -10,7 +10,7 @@ from tasks.errors import TrackingError
 from tasks.evaluate.report import EvalReport
 from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
-from tasks.promote.record import Decision
+from tasks.promote.record import Decision, Drift
 from tasks.runs import Run
 from tasks.track import client as mlflow_client
 from tasks.track.provenance import write_provenance
@@ -78,6 +78,10 @@ class Tracker:
         counts = {"num_shards": shards.num_shards, "num_bad": shards.num_bad}
         counts |= {f"num_examples_{split}": number for split, number in shards.num_examples.items()}
         self._log("data", counts, step=0)
+
+    def log_drift(self, drift: Drift) -> None:
+        """Logs the drift of each feature as drift/*; the record and its plot are found where they lie."""
+        self._log("drift", drift.metrics, step=0)
 
     def log_training(self, trained: TrainResult) -> None:
         """Logs the best step; the curves and perf/* come from the run's events, which the training wrote itself."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.bench.runner import Cost
-from tasks.bench.step import CHECKPOINT, SIDES, bench_step, checkpoint_rows, step_costs, step_ratios, step_rows
+from tasks.bench.step import CHECKPOINT, LOGGING, SIDES, added_rows, bench_step, step_costs, step_ratios, step_rows
 
 SHORT = {"ours": [Cost(2, 3)], "fit": [Cost(9, 9)], "hand_loop": [Cost(2, 3)], "tf_function": [Cost(4, 5)]}
 LONG = {"ours": [Cost(22, 23)], "fit": [Cost(69, 49)], "hand_loop": [Cost(12, 13)], "tf_function": [Cost(44, 25)]}
@@ -28,11 +28,16 @@ def test_ratios_are_cpu_seconds_over_ours_and_for_the_cnn_our_rate_over_that_of_
     assert found["hand_loop_cnn_examples_per_second"] == 1 / 2
 
 
-def test_a_checkpoint_is_told_as_the_share_of_a_hundred_steps_that_it_takes():
-    rows = checkpoint_rows([Cost(1, 10)], [Cost(4, 2)], name="cnn_x1")
+def test_a_checkpoint_and_logging_are_told_as_the_share_of_the_steps_that_they_take():
+    rows = [
+        *added_rows(CHECKPOINT, [Cost(1, 10)], [Cost(4, 2)], num_steps=100, name="cnn_x1"),
+        *added_rows(LOGGING, [Cost(1, 0.5)], [Cost(4, 2)], num_steps=1, name="cnn_x1"),
+    ]
     assert {(row.side, row.metric): row.median for row in rows} == {
         ("checkpoint", "share_of_100_steps_cnn_x1"): 10 / 200,
         ("checkpoint", "cpu_share_of_100_steps_cnn_x1"): 1 / 400,
+        ("logging", "share_of_step_cnn_x1"): 1 / 4,
+        ("logging", "cpu_share_of_step_cnn_x1"): 1 / 4,
     }
 
 
@@ -40,7 +45,7 @@ def test_a_checkpoint_is_told_as_the_share_of_a_hundred_steps_that_it_takes():
 @pytest.mark.timeout(300)
 def test_the_report_has_every_side():
     report = bench_step(rounds=1, models=("mlp",), replicas=(2,))
-    assert {row.side for row in report.rows} == {*SIDES, CHECKPOINT}
+    assert {row.side for row in report.rows} == {*SIDES, CHECKPOINT, LOGGING}
     assert all(row.median > 0 for row in report.rows if "per_step" in row.metric)
     assert report.ratios.keys() == {"fit", "hand_loop", "tf_function"}
     assert json.loads(report.model_dump_json()).keys() == {"rows", "ratios", "host"}

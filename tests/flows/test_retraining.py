@@ -75,7 +75,10 @@ def test_the_champion_changes_only_by_the_gate_or_by_hand(
         assert (run.info.status, run.data.tags["millstream.gate"]) == ("FINISHED", "rejected")
         assert run.data.tags["millstream.gate_reasons"] == "; ".join(decision["reasons"])
         assert run.data.metrics["champion/accuracy"] == decision["champion_figures"]["accuracy"]
-        assert "gate.json" in {item.path for item in client.list_artifacts(version.run_id)}
+        # Of the same data: no drift.
+        assert [run.data.metrics[f"drift/{name}"] for name in ("label/psi", "label/js", "max_psi")] == [0, 0, 0]
+        files = {item.path for item in client.list_artifacts(version.run_id)}
+        assert files >= {"gate.json", "drift.json", "drift.png"}
 
         assert retrained("promote.gate.margin=-1", force=True)["outcome"]["decision"]["accepted"]
         assert known() == ({"champion": 3, "previous": 1}, [1, 2])
