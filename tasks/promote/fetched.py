@@ -9,7 +9,7 @@ from tasks.export.manifest import EXPORT, ExportManifest, digest_model
 from tasks.files import digest_file
 from tasks.promote.record import RegisteredModel
 from tasks.promote.registered import DIGEST_TAG, MANIFEST_DIGEST_TAG
-from tasks.track.client import first_line, is_outage, open_client, without_password
+from tasks.track.client import first_line, is_missing, is_outage, open_client, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,7 +32,7 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
     where = without_password(uri)
     try:
         client = open_registry(reference, uri)
-        version = _find(client, reference, uri)
+        version = find_version(client, reference, uri)
         location = f"models:/{version.name}/{version.version}"
         digest = version.tags.get(DIGEST_TAG)
         if digest is None:
@@ -69,14 +69,13 @@ def parse_reference(reference: str) -> tuple[str, str | None, str | None]:
 
 def open_registry(reference: str, uri: str) -> "MlflowClient":
     """Returns a client of the registry at `uri`; raises ConfigError if that is a database that is not there."""
-    from sqlalchemy import make_url
-
-    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
+    if is_missing(uri):
         raise ConfigError(f"{reference}: nothing is registered yet, {uri} is not there; `millstream run` registers")
     return open_client(uri)
 
 
-def _find(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
+def find_version(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
+    """Returns the version that NAME, NAME@alias or NAME/version means; raises ConfigError if there is none."""
     from mlflow.exceptions import MlflowException
 
     name, alias, number = parse_reference(reference)

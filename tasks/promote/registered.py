@@ -1,12 +1,11 @@
 """Registered: the runs of ours whose models the MLflow registry holds."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from tasks.errors import TrackingError
 from tasks.files import Record
-from tasks.track.client import is_outage, open_client, without_password
+from tasks.track.client import is_missing, is_outage, open_client, without_password
 
 # Of a model version.
 RUN_TAG, DIGEST_TAG, MANIFEST_DIGEST_TAG = "millstream.run_id", "millstream.digest", "millstream.manifest_digest"
@@ -25,9 +24,8 @@ class Registered(Record):
 def registered_runs(uri: str) -> Registered:
     """Returns the runs that the registry at `uri` names; raises TrackingError if it is not there or does not answer."""
     from mlflow.exceptions import MlflowException
-    from sqlalchemy import make_url
 
-    if uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists():
+    if is_missing(uri):
         raise TrackingError(f"{uri}: is not there")  # where an empty one would be made
     try:
         client = open_client(uri)

@@ -4,11 +4,13 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
+from tasks.errors import TrackingError
 from tasks.files import lock
 from tasks.runs import Run
 from tasks.secrets import scrub
@@ -63,6 +65,26 @@ def open_client(uri: str) -> "MlflowClient":
             MlflowClient(tracking_uri=f"sqlite:///{beside}")
             beside.rename(database)
         return MlflowClient(tracking_uri=uri)
+
+
+def is_missing(uri: str) -> bool:
+    """Returns whether `uri` is a database that is not there, and that `open_client` would make."""
+    from sqlalchemy import make_url
+
+    return uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists()
+
+
+@contextmanager
+def answering(what: str, uri: str) -> Iterator[None]:
+    """Raises TrackingError that names `what` was asked for, in the place of what a block raises without an answer."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        if not is_outage(error):
+            raise
+        raise TrackingError(f"{what}: {without_password(uri)} does not answer ({first_line(error)})") from error
 
 
 def ensure_experiment(client: "MlflowClient", run: Run) -> str:
