@@ -150,7 +150,7 @@ def find_differences(then: Recorded, now: Present) -> tuple[Difference, ...]:
     return (
         *_changed("config", {"key of the config": (then.key, now.key)}),
         *_data_differences(then, now),
-        *_changed("code", {"sha256 of the model's source": (then.provenance.code_digest, now.provenance.code_digest)}),
+        *_code_differences(then.provenance, now.provenance),
         *_commit_differences(then.provenance, now.provenance),
         *_changed("python", {"Python": (then.provenance.python, now.provenance.python)}),
         *_package_differences(then.provenance.packages, now.provenance.packages),
@@ -215,6 +215,16 @@ def _data_differences(then: Recorded, now: Present) -> tuple[Difference, ...]:
         return ()
     source = _changed("data", {"fingerprint of the source": (then.source_digest or "", now.source_digest)})
     return source or _changed("data", {"digest of the shards": (then.data_digest, now.data_digest)})
+
+
+def _code_differences(then: Provenance, now: Provenance) -> tuple[Difference, ...]:
+    return _changed(
+        "code",
+        {
+            "sha256 of the model's source": (then.code_digest, now.code_digest),
+            "sha256 of millstream's own source": (then.pipeline_digest, now.pipeline_digest),
+        },
+    )
 
 
 def _commit_differences(then: Provenance, now: Provenance) -> tuple[Difference, ...]:

@@ -12,9 +12,10 @@ from tasks.config import Config
 from tasks.errors import DataError
 from tasks.files import Record
 from tasks.runs import Run
-from tasks.source_code import run_code_digest
+from tasks.source_code import pipeline_digest, run_code_digest
 
 PROVENANCE = "provenance.json"
+_CODE_TAG, _PIPELINE_TAG = "millstream.code_digest", "millstream.pipeline_digest"
 _COMMIT_TAG, _DIRTY_TAG = "mlflow.source.git.commit", "git.dirty"
 _TAGGED_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
 
@@ -29,6 +30,8 @@ class Provenance(Record):
     """Version of every installed distribution, by its name."""
     code_digest: str
     """Of the source files that the model is made of."""
+    pipeline_digest: str = ""
+    """Of the source files of millstream itself; empty of a run from before it was recorded."""
     commit: str | None
     """The git commit, if the model's folder lies in a checkout."""
     dirty: bool | None
@@ -45,7 +48,8 @@ class Provenance(Record):
         """Returns it as MLflow tags: host, code and the versions that matter most."""
         tags = {
             "millstream.host": self.host,
-            "millstream.code_digest": self.code_digest,
+            _CODE_TAG: self.code_digest,
+            _PIPELINE_TAG: self.pipeline_digest,
             "version.python": self.python,
             **{f"version.{name}": self.packages[name] for name in _TAGGED_PACKAGES if name in self.packages},
         }
@@ -65,7 +69,8 @@ class Provenance(Record):
             python=tags.get("version.python", python),
             platform=system,
             packages={name: version for name, _, version in pins},
-            code_digest=tags.get("millstream.code_digest", ""),
+            code_digest=tags.get(_CODE_TAG, ""),
+            pipeline_digest=tags.get(_PIPELINE_TAG, ""),
             commit=tags.get(_COMMIT_TAG),
             dirty=None if dirty is None else dirty == "true",
             tags={},
@@ -97,6 +102,7 @@ def provenance(config: Config, tags: Mapping[str, str]) -> Provenance:
         platform=platform.platform(),
         packages={name: packages[name] for name in sorted(packages, key=str.lower)},
         code_digest=run_code_digest(model.build, model.folder, config.train.loss),
+        pipeline_digest=pipeline_digest(),
         commit=commit or None,
         dirty=None if changes is None else bool(changes),
         tags=dict(tags),

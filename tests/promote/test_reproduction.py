@@ -218,7 +218,15 @@ def test_a_run_that_is_not_whole_in_mlflow_is_refused(place: Place) -> None:
 
 
 MADE = Provenance(
-    host="a", python="3.12.1", platform="b", packages={"x": "1"}, code_digest="c", commit="d", dirty=False, tags={}
+    host="a",
+    python="3.12.1",
+    platform="b",
+    packages={"x": "1"},
+    code_digest="c",
+    pipeline_digest="p",
+    commit="d",
+    dirty=False,
+    tags={},
 )
 THEN = Recorded(
     run_id="scales-1",
@@ -255,6 +263,7 @@ def now(**made: Any) -> Present:
         # The same source, of which a later release of ours would write other shards.
         (THEN, NOW.model_copy(update={"data_digest": "E"}), ("data", "digest of the shards", "e", "E")),
         (THEN, now(code_digest="C"), ("code", "sha256 of the model's source", "c", "C")),
+        (THEN, now(pipeline_digest="P"), ("code", "sha256 of millstream's own source", "p", "P")),
         (THEN, now(commit="D"), ("commit", "git commit", "d", "D")),
         (THEN, now(dirty=True), ("commit", "git commit", "d", "d with changes that are not committed")),
         (THEN, now(commit=None, dirty=None), ("commit", "git commit", "d", "none")),

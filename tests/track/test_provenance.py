@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tasks.config import build_config
 from tasks.models.build import code_digest
 from tasks.runs import Run
+from tasks.source_code import pipeline_digest
 from tasks.track.provenance import Provenance, find_provenance, provenance, write_provenance
 
 
@@ -51,6 +52,7 @@ def test_every_installed_release_the_host_and_the_code_are_named(tmp_path: Path)
     assert f"\nnumpy=={metadata.version('numpy')}\n" in found.requirements()
     assert found.host == socket.gethostname()
     assert found.code_digest == code_digest(_run(tmp_path).config.model)
+    assert found.pipeline_digest == pipeline_digest()
 
 
 def test_it_is_kept_with_the_run(tmp_path: Path) -> None:
@@ -77,6 +79,7 @@ _WORDS = st.text(st.characters(categories=("L", "N"), include_characters=".-_+ "
         platform=_WORDS,
         packages=st.dictionaries(_WORDS, _WORDS),
         code_digest=_WORDS,
+        pipeline_digest=_WORDS,
         commit=st.none(),
         dirty=st.none(),
         tags=st.just({}),
