@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import bench, display, embedded, history, promotion, serving
+from flows import bench, display, embedded, history, lineage, promotion, serving
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -41,7 +41,7 @@ commands.command(bench_commands)
 def app() -> None:
     """Runs the command line of this process and ends it.
 
-    0 ok, 1 failed, 2 usage or config, 3 gate not met, 130 interrupted.
+    0 ok, 1 failed, 2 usage or config, 3 gate not met or not reproduced, 130 interrupted.
     """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("millstream").setLevel(logging.INFO)
@@ -209,6 +209,7 @@ for group, functions in (
     (commands, history.COMMANDS),
     (commands, serving.COMMANDS),
     (commands, promotion.COMMANDS),
+    (commands, lineage.COMMANDS),
 ):
     for function in functions:
         group.command(function)

@@ -138,7 +138,7 @@ def outcome(found: "Outcome", *, json: bool) -> None:
             "shards": f"{shards.num_shards} {'(there already)' if shards.reused else '(written)'}: {splits}",
             "report": str(report.directory / PAGE),
             "model": str(found.exported.directory),
-            "registered": f"{found.registered.name} version {found.registered.version}",
+            **({"registered": f"{model.name} version {model.version}"} if (model := found.registered) else {}),
         }
     )
     note("")

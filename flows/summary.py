@@ -37,7 +37,7 @@ def markdown(outcome: "Outcome") -> str:
         "examples/s": f"{trained.examples_per_second:,.0f} on {trained.num_replicas} replicas",
         "input wait": f"{trained.input_wait_fraction:.1%} of the step time",
         **({"input advice": trained.input_advice} if trained.input_advice else {}),
-        "model": f"{outcome.registered.name} version {outcome.registered.version}, `{outcome.exported.directory}`",
+        "model": f"{_registered(outcome)}, `{outcome.exported.directory}`",
     }
     if outcome.decision is not None:
         rows["gate"] = outcome.decision.line
@@ -46,6 +46,11 @@ def markdown(outcome: "Outcome") -> str:
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     links = f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`, {_report(outcome)}"
     return f"{links}\n\n| | |\n|---|---|\n{table}\n"
+
+
+def _registered(outcome: "Outcome") -> str:
+    model = outcome.registered
+    return f"{model.name} version {model.version}" if model is not None else "not registered: a reproduction"
 
 
 def _report(outcome: "Outcome") -> str:

@@ -50,7 +50,8 @@ class Outcome(Record):
     trained: TrainResult
     report: EvalReport
     exported: ExportManifest
-    registered: RegisteredModel
+    registered: RegisteredModel | None
+    """None of a reproduction: it is no new model."""
     decision: Decision | None
     """Of the gate; None if the model was not held against the champion."""
     tracking_uri: str
@@ -58,11 +59,18 @@ class Outcome(Record):
 
 
 def pipeline(
-    config: Config, workspace: Path, *, run_id: str | None = None, fresh: bool = False, gated: bool = False
+    config: Config,
+    workspace: Path,
+    *,
+    run_id: str | None = None,
+    fresh: bool = False,
+    gated: bool = False,
+    reproduces: str = "",
 ) -> Outcome:
     """Carries a run through all its stages, from where it stands; must be called within a Prefect flow.
 
-    With `gated` its model is then held against the champion, and takes its place if the gate accepts it.
+    With `gated` its model is then held against the champion, and takes its place if the gate accepts it. `reproduces`:
+    the id of the run that it repeats.
     """
     check_images(config)
     check_texts(config)
@@ -79,6 +87,7 @@ def pipeline(
         run_id=run_id,
         flow_run_id=str(runtime.flow_run.id),
         fresh=fresh,
+        reproduces=reproduces,
     ) as run:
         with tracked(run, tags=_tags()) as tracker:
             shards = prepare(config, raw, workspace)
@@ -92,9 +101,10 @@ def pipeline(
                 tracker.log_report(report)
                 exported = export(run, shards, trained, report)
                 tracker.log_export(exported)
-            registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
-            decision = None
-            if gated:
+            registered = decision = None
+            if not run.state().reproduces:  # one that `millstream resume` goes on with stays one
+                registered = register(run, tracker.mlflow_run_id(), shards, report, exported)
+            if gated and registered is not None:
                 with held_devices(config.distribute, run_id=run.id):
                     decision = challenge(run, shards, report, exported, registered)
                 tracker.log_decision(decision, step=exported.step)

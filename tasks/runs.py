@@ -43,6 +43,8 @@ class RunState(Record):
     mlflow_run_id: str = ""
     """Empty until the tracking server answered."""
     prefect_flow_run_ids: tuple[str, ...] = ()
+    reproduces: str = ""
+    """Id of the run that this one repeats to see whether the same comes of it; its model is never registered."""
     lost_devices: tuple[str, ...] = ()
     """Devices without which it went on, oldest first: which, at what step, and the numbers of replicas."""
 
@@ -156,11 +158,13 @@ def open_run(
     flow_run_id: str = "",
     fresh: bool = False,
     existing: bool = False,
+    reproduces: str = "",
 ) -> Iterator[Run]:
     """Yields the run to go on with, its lock held: the named one, else the run of this Prefect flow run, else the
     newest unfinished run of the same key, else a new one. With `existing` it is the named one or the newest of the same
     key, finished or not, and never a new one. The named one may be given a longer `train.total`, and then has the key
-    of a run that was begun with it.
+    of a run that was begun with it. With `reproduces` only reproductions of that run are gone on with, and without it
+    none.
 
     When the block raises, state.json says killed (an interrupt) or failed; it says finished once `run.finish()` was
     called. Raises RunError if the run is open in another process, unknown, or was begun with another config.
@@ -172,7 +176,7 @@ def open_run(
     # One process at a time chooses, so that two cannot both begin a new run of one key.
     with ExitStack() as held:
         with lock(workspace / "runs" / CHOOSE_LOCK):
-            same = [state for state in list_runs(workspace) if state.key == key]
+            same = [state for state in list_runs(workspace) if (state.key, state.reproduces) == (key, reproduces)]
             chosen: Path | None
             if run_id is not None:
                 chosen = _named(workspace, run_id, config, key=key, digests=digests, existing=existing)
@@ -182,7 +186,9 @@ def open_run(
                 raise RunError(
                     f"no run of this config (key {key}) in {workspace}; train one first with `millstream train`"
                 )
-            run = Run(chosen or _create(workspace / "runs", config, key=key, data_digest=data_digest), config)
+            if chosen is None:
+                chosen = _create(workspace / "runs", config, key=key, data_digest=data_digest, reproduces=reproduces)
+            run = Run(chosen, config)
             # One that Prefect has scheduled anew may begin before its execution of before has ended.
             again = bool(flow_run_id) and flow_run_id in run.state().prefect_flow_run_ids
             try:
@@ -317,7 +323,7 @@ def _chosen(workspace: Path, same: list[RunState], *, flow_run_id: str, fresh: b
     return workspace / "runs" / found[0].id if found else None
 
 
-def _create(runs: Path, config: Config, *, key: str, data_digest: str) -> Path:
+def _create(runs: Path, config: Config, *, key: str, data_digest: str, reproduces: str) -> Path:
     while True:
         now = datetime.now(UTC)
         run_id = f"{config.name}-{now:%Y%m%dT%H%M%SZ}-{key}"
@@ -331,6 +337,7 @@ def _create(runs: Path, config: Config, *, key: str, data_digest: str) -> Path:
         id=run_id,
         key=key,
         data_digest=data_digest,
+        reproduces=reproduces,
         status="open",
         created=now.isoformat(timespec="milliseconds"),
         host=socket.gethostname(),

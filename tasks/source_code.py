@@ -51,6 +51,12 @@ def run_code_digest(build: str, folder: str | None, loss: str) -> str:
     return digests[0] if len(digests) == 1 else digest_json(digests)
 
 
+def pipeline_digest() -> str:
+    """Returns a digest of the source files of this package: in a checkout its release does not tell what is run."""
+    package = Path(__file__).parent
+    return digest_json({str(file.relative_to(package)): digest_file(file) for file in package.rglob("*.py")})
+
+
 def import_function(path: str, folder: str | None, *, setting: str) -> Callable[..., Any]:
     """Returns the function of an import path 'module:function'; `folder` is put in front of the import path.
 

@@ -232,6 +232,20 @@ def test_stage_after_training_takes_the_newest_run_finished_or_not_and_never_a_n
     assert [state.status for state in list_runs(tmp_path)] == ["finished", "finished"]
 
 
+def test_a_reproduction_goes_on_with_none_but_its_like(tmp_path: Path) -> None:
+    first = begin(tmp_path, end=ZeroDivisionError)
+    again = begin(tmp_path, end=KeyboardInterrupt, reproduces=first)
+    assert again != first
+    assert find_run(tmp_path, again).state().reproduces == first
+    assert begin(tmp_path, end=KeyboardInterrupt, reproduces=first) == again
+    assert begin(tmp_path) == first
+    assert begin(tmp_path, existing=True) == first
+    assert begin(tmp_path, end=KeyboardInterrupt, reproduces="digits-of-another-day") not in {first, again}
+    assert begin(tmp_path, run_id=again) == again
+    assert find_run(tmp_path, again).state().reproduces == first
+    assert begin(tmp_path, reproduces=first) not in {first, again}
+
+
 @pytest.mark.parametrize(
     "other", [{"config": OTHER}, {"data_digest": "e" * 16}, {"code_digest": "e" * 16}], ids=["config", "data", "code"]
 )

@@ -32,7 +32,7 @@ def fetch_model(reference: str, uri: str, folder: Path) -> tuple[RegisteredModel
     where = without_password(uri)
     with answering(reference, uri):
         client = open_registry(reference, uri)
-        version = _find(client, reference, uri)
+        version = find_version(client, reference, uri)
         location = f"models:/{version.name}/{version.version}"
         digest = version.tags.get(DIGEST_TAG)
         if digest is None:
@@ -75,7 +75,8 @@ def open_registry(reference: str, uri: str) -> "MlflowClient":
     return open_client(uri)
 
 
-def _find(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
+def find_version(client: "MlflowClient", reference: str, uri: str) -> "ModelVersion":
+    """Returns the version that NAME, NAME@alias or NAME/version means; raises ConfigError if there is none."""
     from mlflow.exceptions import MlflowException
 
     name, alias, number = parse_reference(reference)

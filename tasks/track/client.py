@@ -67,6 +67,13 @@ def open_client(uri: str) -> "MlflowClient":
         return MlflowClient(tracking_uri=uri)
 
 
+def is_missing(uri: str) -> bool:
+    """Returns whether `uri` is a database that is not there, and that `open_client` would make."""
+    from sqlalchemy import make_url
+
+    return uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists()
+
+
 def ensure_experiment(client: "MlflowClient", run: Run) -> str:
     """Returns the id of the run's experiment; makes it if there is none. Raises what MLflow raises."""
     return find_or_create_experiment(client, run.config.tracking.experiment or run.config.name, run.workspace)
@@ -139,13 +146,6 @@ def compare_url(uri: str, experiment_ids: Sequence[str], mlflow_run_ids: Sequenc
 def ui_command(uri: str) -> str:
     """Returns the shell command that opens the UI on a database; empty for a server, whose UI is open already."""
     return "" if _is_server(uri) else f"mlflow ui --backend-store-uri {shlex.quote(uri)} --port {UI_PORT}"
-
-
-def is_missing(uri: str) -> bool:
-    """Returns whether `uri` is an sqlite database that is not there; `open_client` would make an empty one."""
-    from sqlalchemy import make_url
-
-    return uri.startswith("sqlite:") and not Path(make_url(uri).database or "").exists()
 
 
 def without_password(uri: str) -> str:

@@ -128,7 +128,8 @@ def _describe(run: Run, until: Until | None) -> dict[str, _Group]:
     code: _Group = {}
     environment: _Group = {"host": state.host}
     if provenance is not None:
-        code = {"code_digest": provenance.code_digest, "commit": provenance.commit, "dirty": provenance.dirty}
+        code = {"code_digest": provenance.code_digest, "pipeline_digest": provenance.pipeline_digest or None}
+        code |= {"commit": provenance.commit, "dirty": provenance.dirty}
         environment = {"host": provenance.host, "python": provenance.python, "platform": provenance.platform}
         environment |= {f"package {name}": version for name, version in provenance.packages.items()}
     if trained is not None:

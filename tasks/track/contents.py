@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 RUN_ID_TAG = "millstream.run_id"
 WORKSPACE_TAG = "millstream.workspace"
 HOST_TAG = "millstream.host"
+KEY_TAG, DATA_TAG = "millstream.key", "millstream.data_digest"
+REPLICAS_TAG, LOST_TAG = "millstream.num_replicas", "millstream.lost_devices"
+REPRODUCES_TAG = "millstream.reproduces"
+REQUIREMENTS = "requirements.txt"
 REPORT_ARTIFACTS, DATA_ARTIFACTS = "report", "data"
 MAX_PARAMS_PER_CALL = 100  # MLflow's limits
 MAX_DIGEST_LENGTH = 36
@@ -50,9 +54,7 @@ def run_items(run: Run) -> Iterator[Item]:
     yield from (_file(file) for name in (DRIFT, DRIFT_PLOT, GATE) if (file := run.directory / name).is_file())
     if (provenance := find_provenance(run)) is not None:
         text = provenance.requirements()
-        yield Item(
-            "requirements.txt", digest_json(text), lambda client, to: client.log_text(to, text, "requirements.txt")
-        )
+        yield Item(REQUIREMENTS, digest_json(text), lambda client, to: client.log_text(to, text, REQUIREMENTS))
     shards = shards_directory(run)
     if is_completed(shards):
         yield Item("dataset", shards.parents[1].name, lambda client, to: _send_dataset(client, to, run))
@@ -96,21 +98,23 @@ def _tags(run: Run, trained: TrainResult | None) -> dict[str, str]:
     state, provenance = run.state(), find_provenance(run)
     tags = {
         RUN_ID_TAG: state.id,
-        "millstream.key": state.key,
+        KEY_TAG: state.key,
         WORKSPACE_TAG: str(run.workspace),
         HOST_TAG: state.host,
-        "millstream.data_digest": state.data_digest,
+        DATA_TAG: state.data_digest,
         "millstream.global_batch_size": str(run.config.feed.global_batch_size),
         "mlflow.source.name": "millstream",
     }
     if trained is not None:
-        tags["millstream.num_replicas"] = str(trained.num_replicas)
+        tags[REPLICAS_TAG] = str(trained.num_replicas)
         # Always, because what a run that is trained longer no longer needs would stay in MLflow.
         tags["millstream.input_advice"] = trained.input_advice or "none"
         if trained.stopped_early:
             tags["millstream.stopped_early"] = trained.stopped_early
     if state.lost_devices:
-        tags["millstream.lost_devices"] = "; ".join(state.lost_devices)
+        tags[LOST_TAG] = "; ".join(state.lost_devices)
+    if state.reproduces:
+        tags[REPRODUCES_TAG] = state.reproduces
     if (run.directory / GATE).is_file():
         decision = Decision.read(run.directory / GATE)
         tags |= {GATE_TAG: decision.word, GATE_REASONS_TAG: "; ".join(decision.reasons)}

@@ -6,13 +6,17 @@ import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Self
 
+from tasks.config import Config
 from tasks.errors import DataError
 from tasks.files import Record
 from tasks.runs import Run
-from tasks.source_code import run_code_digest
+from tasks.source_code import pipeline_digest, run_code_digest
 
 PROVENANCE = "provenance.json"
+_CODE_TAG, _PIPELINE_TAG = "millstream.code_digest", "millstream.pipeline_digest"
+_COMMIT_TAG, _DIRTY_TAG = "mlflow.source.git.commit", "git.dirty"
 _TAGGED_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
 
 
@@ -26,6 +30,8 @@ class Provenance(Record):
     """Version of every installed distribution, by its name."""
     code_digest: str
     """Of the source files that the model is made of."""
+    pipeline_digest: str = ""
+    """Of the source files of millstream itself; empty of a run from before it was recorded."""
     commit: str | None
     """The git commit, if the model's folder lies in a checkout."""
     dirty: bool | None
@@ -42,13 +48,33 @@ class Provenance(Record):
         """Returns it as MLflow tags: host, code and the versions that matter most."""
         tags = {
             "millstream.host": self.host,
-            "millstream.code_digest": self.code_digest,
+            _CODE_TAG: self.code_digest,
+            _PIPELINE_TAG: self.pipeline_digest,
             "version.python": self.python,
             **{f"version.{name}": self.packages[name] for name in _TAGGED_PACKAGES if name in self.packages},
         }
         if self.commit is not None:
-            tags |= {"mlflow.source.git.commit": self.commit, "git.dirty": str(self.dirty).lower()}
+            tags |= {_COMMIT_TAG: self.commit, _DIRTY_TAG: str(self.dirty).lower()}
         return tags | self.tags
+
+    @classmethod
+    def of_mlflow(cls, tags: Mapping[str, str], requirements: str) -> Self:
+        """Returns what `as_tags` and `requirements` were made of, but for `tags`; empty where they do not say."""
+        first, _, rest = requirements.partition("\n")
+        python, _, system = first.removeprefix("# Python ").partition(" on ")
+        pins = (line.partition("==") for line in rest.splitlines() if "==" in line)
+        dirty = tags.get(_DIRTY_TAG)
+        return cls(
+            host=tags.get("millstream.host", ""),
+            python=tags.get("version.python", python),
+            platform=system,
+            packages={name: version for name, _, version in pins},
+            code_digest=tags.get(_CODE_TAG, ""),
+            pipeline_digest=tags.get(_PIPELINE_TAG, ""),
+            commit=tags.get(_COMMIT_TAG),
+            dirty=None if dirty is None else dirty == "true",
+            tags={},
+        )
 
 
 def find_provenance(run: Run) -> Provenance | None:
@@ -61,12 +87,12 @@ def find_provenance(run: Run) -> Provenance | None:
 
 def write_provenance(run: Run, tags: Mapping[str, str]) -> None:
     """Records in the run's directory under what this process carries it out."""
-    provenance(run, tags).write(run.directory / PROVENANCE)
+    provenance(run.config, tags).write(run.directory / PROVENANCE)
 
 
-def provenance(run: Run, tags: Mapping[str, str]) -> Provenance:
-    """Returns under what this process carries out a run."""
-    model = run.config.model
+def provenance(config: Config, tags: Mapping[str, str]) -> Provenance:
+    """Returns under what this process carries out a run of a config."""
+    model = config.model
     commit = _git(Path(model.folder or "."), "rev-parse", "HEAD")
     changes = _git(Path(model.folder or "."), "status", "--porcelain", "--untracked-files=no") if commit else None
     packages = {found.name: found.version for found in metadata.distributions()}
@@ -75,7 +101,8 @@ def provenance(run: Run, tags: Mapping[str, str]) -> Provenance:
         python=platform.python_version(),
         platform=platform.platform(),
         packages={name: packages[name] for name in sorted(packages, key=str.lower)},
-        code_digest=run_code_digest(model.build, model.folder, run.config.train.loss),
+        code_digest=run_code_digest(model.build, model.folder, config.train.loss),
+        pipeline_digest=pipeline_digest(),
         commit=commit or None,
         dirty=None if changes is None else bool(changes),
         tags=dict(tags),

@@ -11,7 +11,8 @@ from tasks.target import FIGURES
 
 README = Path(__file__).parents[2] / "tasks" / "track" / "README.md"
 # Of what the main job is not: deployed, with a UI, resumed with another config, of a checkout, judged otherwise, in
-# mixed precision, stopped early, on GPUs, with another kind of target, with slices, held against a champion.
+# mixed precision, stopped early, on GPUs, with another kind of target, with slices, held against a champion,
+# repeated.
 OTHER_FIGURES = {figure for figures in FIGURES.values() for figure in figures} - set(FIGURES["multiclass"])
 OPTIONAL = {
     "metric": {
@@ -22,7 +23,7 @@ OPTIONAL = {
     "tag": {
         *("git.dirty", "mlflow.source.git.commit", "changed.<param>"),
         *("prefect.deployment", "prefect.flow_run_url", "millstream.stopped_early", "millstream.lost_devices"),
-        *("millstream.gate", "millstream.gate_reasons"),
+        *("millstream.gate", "millstream.gate_reasons", "millstream.reproduces"),
     },
 }
 OF_MLFLOW = {"mlflow.source.name", "mlflow.runName", "mlflow.user", "mlflow.note.content"}

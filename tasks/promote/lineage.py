@@ -1,0 +1,124 @@
+"""The lineage: from what is served to the run, commit, config, data and environment that made it, and back."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.errors import ConfigError, DataError, RunError
+from tasks.files import Record
+from tasks.promote.fetched import find_version, open_registry, parse_reference
+from tasks.promote.promotion import aliased
+from tasks.promote.record import Promotion
+from tasks.promote.registered import DIGEST_TAG
+from tasks.promote.serving_directory import history, serving_directory
+from tasks.track.client import answering, default_uri
+from tasks.track.contents import REPRODUCES_TAG, RUN_ID_TAG
+from tasks.track.recorded import Recorded, find_recorded, runs_with
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_SERVED = re.compile(r"serving/(?P<name>[^./][^/]*)/(?P<number>[0-9]+)")
+_MAX_REPRODUCTIONS = 100
+
+
+class Descendant(Record):
+    """A version of a registered model that came of a run."""
+
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    digest: str | None
+    """ExportManifest.digest of the SavedModel; None if it was not registered by us."""
+    registered_at: str
+    """Time in UTC, ISO 8601."""
+    served: tuple[Promotion, ...]
+    """Each time that it was put into the serving directory, oldest first."""
+
+
+class Lineage(Record):
+    """A run, where it comes from and what came of it."""
+
+    reference: str
+    """What was asked for."""
+    run: Recorded
+    versions: tuple[Descendant, ...]
+    """Newest first."""
+    reproductions: tuple[str, ...]
+    """Ids of the runs that repeat it, newest first."""
+
+
+def find_lineage(reference: str, workspace: Path) -> Lineage:
+    """Returns the lineage of NAME, NAME@alias, NAME/version, serving/NAME/number, or a run's id, ours or MLflow's.
+
+    Raises ConfigError, DataError or RunError, with what there is, if there is no such thing; TrackingError if MLflow
+    does not answer.
+    """
+    uri = default_uri(workspace)
+    with answering(reference, uri):
+        client = open_registry(reference, uri)
+        run = find_origin(client, reference, workspace, uri)
+        return Lineage(
+            reference=reference,
+            run=run,
+            versions=_descendants(client, run.mlflow_run_id, workspace),
+            reproductions=tuple(
+                found.data.tags[RUN_ID_TAG]
+                for found in runs_with(client, REPRODUCES_TAG, run.run_id, limit=_MAX_REPRODUCTIONS)
+            ),
+        )
+
+
+def find_origin(client: "MlflowClient", reference: str, workspace: Path, uri: str) -> Recorded:
+    """Returns what MLflow holds of the run that a reference leads to; raises as `find_lineage` does."""
+    served = _SERVED.fullmatch(reference)
+    if served is None:
+        try:
+            return find_recorded(client, reference, uri)
+        except RunError:
+            name, alias, number = parse_reference(reference)
+            if not (alias or number or _is_model(client, name)):
+                raise
+    version = find_version(client, reference if served is None else _version_served(served, workspace), uri)
+    try:
+        return find_recorded(client, str(version.run_id), uri)
+    except RunError as error:
+        raise DataError(f"{version.name}/{version.version}: the MLflow run that made it is gone: {error}") from None
+
+
+def _is_model(client: "MlflowClient", name: str) -> bool:
+    return any(model.name == name for model in client.search_registered_models(f"name = '{name}'"))
+
+
+def _version_served(served: re.Match[str], workspace: Path) -> str:
+    """Returns NAME/version of what was served under a number."""
+    name, number = served["name"], int(served["number"])
+    changes = history(serving_directory(workspace, name))
+    for change in changes:
+        if change.number == number:
+            return f"{name}/{change.version}"
+    raise ConfigError(
+        f"serving/{name}/{number}: nothing was served under this number in {workspace}; there were "
+        f"{', '.join(str(change.number) for change in changes) or 'none'}"
+    )
+
+
+def _descendants(client: "MlflowClient", mlflow_run_id: str, workspace: Path) -> tuple[Descendant, ...]:
+    versions = client.search_model_versions(f"run_id = '{mlflow_run_id}'")
+    aliases = {name: aliased(client, name) for name in {version.name for version in versions}}
+    changes = {name: history(serving_directory(workspace, name)) for name in aliases}
+    found = [
+        Descendant(
+            name=version.name,
+            version=int(version.version),
+            aliases=tuple(
+                sorted(alias for alias, number in aliases[version.name].items() if number == int(version.version))
+            ),
+            digest=version.tags.get(DIGEST_TAG),
+            registered_at=datetime.fromtimestamp(version.creation_timestamp / 1000, UTC).isoformat(timespec="seconds"),
+            served=tuple(change for change in changes[version.name] if change.version == int(version.version)),
+        )
+        for version in versions
+    ]
+    return tuple(sorted(found, key=lambda each: (each.name, -each.version)))
