@@ -38,7 +38,7 @@ def lineage(reference: str, /, *, json: Json = False) -> None:
     for position, each in enumerate(found):
         display.text("\n" * (position > 0))
         for name, value in _rows(each):
-            display.text(f"{name:<12}  {value}\n")
+            display.text(f"{name:<13}  {value}\n")
 
 
 def reproduce(run_id: str, /, *overrides: Overrides, allow: Allow = "", json: Json = False) -> None:
