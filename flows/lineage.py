@@ -19,23 +19,26 @@ Allow = Annotated[str, Parameter(help="What may have changed: config,data,code,c
 
 
 def lineage(reference: str, /, *, json: Json = False) -> None:
-    """From a version or what is served to its run, commit, config, data and environment; and from a run to its models.
+    """From a version or what is served to its run, commit, config, data and environment; and from these to the models.
 
     Example: millstream lineage digits@champion
 
     Parameters
     ----------
     reference
-        NAME, NAME@alias or NAME/version of a registered model, serving/NAME/number, or the id of a run.
+        NAME, NAME@alias or NAME/version of a registered model, serving/NAME/number, the id of a run; or the digest of
+        data, commit, code or config, or how it begins, of which each run is shown.
     """
-    from tasks.promote.lineage import find_lineage
+    from tasks.promote.lineage import find_lineages
 
-    found = find_lineage(reference, workspace_of())
+    found = find_lineages(reference, workspace_of())
     if json:
-        display.print_json(found.model_dump(mode="json"))
-    else:
-        for name, value in _rows(found):
-            display.text(f"{name:<12}  {value}\n")
+        display.print_json([each.model_dump(mode="json") for each in found])
+        return
+    for position, each in enumerate(found):
+        display.text("\n" * (position > 0))
+        for name, value in _rows(each):
+            display.text(f"{name:<13}  {value}\n")
 
 
 def reproduce(run_id: str, /, *overrides: Overrides, allow: Allow = "", json: Json = False) -> None:

@@ -13,14 +13,13 @@ from tasks.promote.record import Promotion
 from tasks.promote.registered import DIGEST_TAG
 from tasks.promote.serving_directory import history, serving_directory
 from tasks.track.client import answering, default_uri
-from tasks.track.contents import REPRODUCES_TAG, RUN_ID_TAG
-from tasks.track.recorded import Recorded, find_recorded, runs_with
+from tasks.track.contents import REPRODUCES_TAG
+from tasks.track.recorded import DIGEST, Recorded, find_by_digest, find_recorded, runs_with
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _SERVED = re.compile(r"serving/(?P<name>[^./][^/]*)/(?P<number>[0-9]+)")
-_MAX_REPRODUCTIONS = 100
 
 
 class Descendant(Record):
@@ -49,29 +48,30 @@ class Lineage(Record):
     """Ids of the runs that repeat it, newest first."""
 
 
-def find_lineage(reference: str, workspace: Path) -> Lineage:
+def find_lineages(reference: str, workspace: Path) -> tuple[Lineage, ...]:
     """Returns the lineage of NAME, NAME@alias, NAME/version, serving/NAME/number, or a run's id, ours or MLflow's.
 
-    Raises ConfigError, DataError or RunError, with what there is, if there is no such thing; TrackingError if MLflow
-    does not answer.
+    Of a data digest, a commit, a code digest or a key, or at least 7 letters that one begins with, the lineage of each
+    run that has it, newest first. Raises ConfigError, DataError or RunError, with what there is, if there is no such
+    thing; TrackingError if MLflow does not answer.
     """
     uri = default_uri(workspace)
     with answering(reference, uri):
         client = open_registry(reference, uri)
-        run = find_origin(client, reference, workspace, uri)
-        return Lineage(
-            reference=reference,
-            run=run,
-            versions=_descendants(client, run.mlflow_run_id, workspace),
-            reproductions=tuple(
-                found.data.tags[RUN_ID_TAG]
-                for found in runs_with(client, REPRODUCES_TAG, run.run_id, limit=_MAX_REPRODUCTIONS)
-            ),
+        by_digest = find_by_digest(client, reference, uri) if DIGEST.fullmatch(reference) else ()
+        return tuple(
+            Lineage(
+                reference=reference,
+                run=run,
+                versions=_descendants(client, run.mlflow_run_id, workspace),
+                reproductions=runs_with(client, REPRODUCES_TAG, run.run_id),
+            )
+            for run in by_digest or (find_origin(client, reference, workspace, uri),)
         )
 
 
 def find_origin(client: "MlflowClient", reference: str, workspace: Path, uri: str) -> Recorded:
-    """Returns what MLflow holds of the run that a reference leads to; raises as `find_lineage` does."""
+    """Returns what MLflow holds of the run that a reference leads to; raises as `find_lineages` does."""
     served = _SERVED.fullmatch(reference)
     if served is None:
         try:

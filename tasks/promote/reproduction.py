@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from tasks import events
 from tasks.config import Config, build_config
@@ -66,16 +66,16 @@ class FigureDifference(Record):
 
     then: float | None
     now: float | None
+    difference: float | None
+    """0 also between two that are not finite and the same."""
 
-    @property
-    def difference(self) -> float | None:
-        return None if self.then is None or self.now is None else self.now - self.then
-
-    @property
-    def is_same(self) -> bool:
-        if self.then is None or self.now is None:
-            return False
-        return self.then == self.now or (math.isnan(self.then) and math.isnan(self.now))
+    @classmethod
+    def of(cls, then: float | None, now: float | None) -> Self:
+        """Returns the record of two values."""
+        if then is None or now is None:
+            return cls(then=then, now=now, difference=None)
+        same = then == now or (math.isnan(then) and math.isnan(now))
+        return cls(then=then, now=now, difference=0.0 if same else now - then)
 
 
 class Reproduction(Record):
@@ -98,7 +98,7 @@ class Reproduction(Record):
     @property
     def is_exact(self) -> bool:
         """Whether every metric is the same, and every variable to the bit, as far as they are there."""
-        same = all(figure.is_same for figure in self.figures.values())
+        same = all(figure.difference == 0 for figure in self.figures.values())
         return same and (self.weights is None or not self.weights.num_different)
 
     @property
@@ -108,7 +108,7 @@ class Reproduction(Record):
 
 
 def plan_reproduction(reference: str, workspace: Path, *, overrides: Sequence[str] = (), allow: str = "") -> Plan:
-    """Returns the run that a reference of `find_lineage` leads to as it is to be carried out; fetches its source.
+    """Returns the run that a reference of `find_lineages` leads to as it is to be carried out; fetches its source.
 
     `allow`: subjects, with commas between, that may have changed. Raises RunError that names all that has changed and
     is not allowed, or if the run has no end to compare with; ConfigError, DataError or TrackingError if it is not
@@ -170,7 +170,7 @@ def compare_with_first(plan: Plan, run: Run, trained: TrainResult, *, url: str) 
         run_id=run.id,
         reproduces=plan.recorded.run_id,
         allowed=plan.differences,
-        figures={name: FigureDifference(then=then.get(name), now=now.get(name)) for name in names},
+        figures={name: FigureDifference.of(then.get(name), now.get(name)) for name in names},
         weights=compare_checkpoints(first, trained.best_checkpoint) if first.is_dir() else None,
         weights_gone="" if first.is_dir() else str(first),
         inexact=_why_inexact(plan, trained),

@@ -15,8 +15,8 @@ from tasks.runs import Run
 from tasks.source_code import pipeline_digest, run_code_digest
 
 PROVENANCE = "provenance.json"
-_CODE_TAG, _PIPELINE_TAG = "millstream.code_digest", "millstream.pipeline_digest"
-_COMMIT_TAG, _DIRTY_TAG = "mlflow.source.git.commit", "git.dirty"
+COMMIT_TAG, CODE_TAG = "mlflow.source.git.commit", "millstream.code_digest"
+_DIRTY_TAG, _PIPELINE_TAG = "git.dirty", "millstream.pipeline_digest"
 _TAGGED_PACKAGES = ("tensorflow", "keras", "mlflow", "prefect", "numpy")
 
 
@@ -48,13 +48,13 @@ class Provenance(Record):
         """Returns it as MLflow tags: host, code and the versions that matter most."""
         tags = {
             "millstream.host": self.host,
-            _CODE_TAG: self.code_digest,
+            CODE_TAG: self.code_digest,
             _PIPELINE_TAG: self.pipeline_digest,
             "version.python": self.python,
             **{f"version.{name}": self.packages[name] for name in _TAGGED_PACKAGES if name in self.packages},
         }
         if self.commit is not None:
-            tags |= {_COMMIT_TAG: self.commit, _DIRTY_TAG: str(self.dirty).lower()}
+            tags |= {COMMIT_TAG: self.commit, _DIRTY_TAG: str(self.dirty).lower()}
         return tags | self.tags
 
     @classmethod
@@ -69,9 +69,9 @@ class Provenance(Record):
             python=tags.get("version.python", python),
             platform=system,
             packages={name: version for name, _, version in pins},
-            code_digest=tags.get(_CODE_TAG, ""),
+            code_digest=tags.get(CODE_TAG, ""),
             pipeline_digest=tags.get(_PIPELINE_TAG, ""),
-            commit=tags.get(_COMMIT_TAG),
+            commit=tags.get(COMMIT_TAG),
             dirty=None if dirty is None else dirty == "true",
             tags={},
         )

@@ -24,16 +24,18 @@ from tasks.track.contents import (
     RUN_ID_TAG,
     WORKSPACE_TAG,
 )
-from tasks.track.provenance import Provenance
+from tasks.track.provenance import CODE_TAG, COMMIT_TAG, Provenance
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
 CONFIG = "config.yaml"
+DIGEST = re.compile(r"[0-9a-f]{7,64}")  # the whole of one, or its beginning
+_DIGEST_TAGS = (DATA_TAG, COMMIT_TAG, CODE_TAG, KEY_TAG)
 _ID = re.compile(r"[\w.-]+")  # of ours, and of MLflow's
 _MLFLOW_ID = re.compile(r"[0-9a-f]{32}")
-_MAX_KNOWN, _MAX_NAMED = 1000, 5  # ids that are looked through, and named, for a message
+_MAX_RUNS, _MAX_NAMED = 1000, 5  # that are looked through, and named in a message
 
 
 class Recorded(Record):
@@ -84,11 +86,17 @@ def find_recorded(client: "MlflowClient", run_id: str, uri: str) -> Recorded:
     return _recorded(client, found, uri)
 
 
-def runs_with(client: "MlflowClient", tag: str, value: str, *, limit: int) -> "list[MlflowRun]":
-    """Returns the MLflow runs that have a tag of this value, newest first."""
-    experiments = [found.experiment_id for found in client.search_experiments()]
-    asked = f"tags.`{tag}` = '{value}'"
-    return list(client.search_runs(experiments, asked, max_results=limit, order_by=["attributes.start_time DESC"]))
+def find_by_digest(client: "MlflowClient", digest: str, uri: str) -> tuple[Recorded, ...]:
+    """Returns what MLflow holds of the runs whose data, commit, code or key has a digest, or one that begins so."""
+    found = [run for tag in _DIGEST_TAGS for run in _search(client, f"tags.`{tag}` LIKE '{digest}%'")]
+    runs = {run.info.run_id: run for run in found if RUN_ID_TAG in run.data.tags}
+    newest_first = sorted(runs.values(), key=lambda run: -run.info.start_time)
+    return tuple(_recorded(client, run, uri) for run in newest_first)
+
+
+def runs_with(client: "MlflowClient", tag: str, value: str) -> tuple[str, ...]:
+    """Returns the ids of the runs that have a tag of this value, newest first."""
+    return tuple(run.data.tags[RUN_ID_TAG] for run in _search(client, f"tags.`{tag}` = '{value}'"))
 
 
 def _find(client: "MlflowClient", run_id: str) -> "MlflowRun | None":
@@ -97,7 +105,7 @@ def _find(client: "MlflowClient", run_id: str) -> "MlflowRun | None":
     if not _ID.fullmatch(run_id):  # would be a part of a query
         return None
     if not _MLFLOW_ID.fullmatch(run_id):
-        found = runs_with(client, RUN_ID_TAG, run_id, limit=1)
+        found = _search(client, f"tags.`{RUN_ID_TAG}` = '{run_id}'")
         return found[0] if found else None
     try:
         return client.get_run(run_id)
@@ -109,9 +117,13 @@ def _find(client: "MlflowClient", run_id: str) -> "MlflowRun | None":
 
 def _known_runs(client: "MlflowClient") -> list[str]:
     """Returns the ids of runs of ours, newest first."""
+    return [run.data.tags[RUN_ID_TAG] for run in _search(client, "") if RUN_ID_TAG in run.data.tags]
+
+
+def _search(client: "MlflowClient", asked: str) -> "list[MlflowRun]":
+    """Returns the newest MLflow runs of any experiment, newest first."""
     experiments = [found.experiment_id for found in client.search_experiments()]
-    found = client.search_runs(experiments, max_results=_MAX_KNOWN, order_by=["attributes.start_time DESC"])
-    return [run.data.tags[RUN_ID_TAG] for run in found if RUN_ID_TAG in run.data.tags]
+    return list(client.search_runs(experiments, asked, max_results=_MAX_RUNS, order_by=["attributes.start_time DESC"]))
 
 
 def _recorded(client: "MlflowClient", found: "MlflowRun", uri: str) -> Recorded:

@@ -5,10 +5,17 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from flows import lineage
 from tasks.errors import ConfigError, DataError, RunError
-from tasks.promote.lineage import find_lineage
+from tasks.promote.lineage import Lineage, find_lineages
 from tasks.promote.promotion import promote, rollback
 from tests.promote.conftest import Registered
+
+
+def find_lineage(reference: str, workspace: Path) -> Lineage:
+    """Returns the only lineage of a reference."""
+    (found,) = find_lineages(reference, workspace)
+    return found
 
 
 def test_what_is_served_leads_to_its_run_and_the_run_to_what_is_served(
@@ -35,8 +42,26 @@ def test_what_is_served_leads_to_its_run_and_the_run_to_what_is_served(
         (1, ("champion",), (first, back)),
     ]
     assert {each.digest for each in found.versions} == {every_kind.model.digest}
-    for reference in ("every_kind@champion", "every_kind/2", "every_kind", run.run_id, run.mlflow_run_id):
+    digests = (run.data_digest, run.data_digest[:12], run.key, made.code_digest)
+    for reference in ("every_kind@champion", "every_kind/2", "every_kind", run.run_id, run.mlflow_run_id, *digests):
         assert find_lineage(reference, workspace) == found.model_copy(update={"reference": reference})
+
+
+def test_the_command_prints_the_chain_a_line_for_each_link(
+    place: tuple[Path, MlflowClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace, _ = place
+    promoted = promote("every_kind/2", workspace, reason="better")
+    monkeypatch.setenv("MILLSTREAM_WORKSPACE", str(workspace))
+    lineage.lineage("serving/every_kind/1")
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    names = ["run", "MLflow run", "commit", "code", "config", "data", "environment"]
+    assert [name.strip() for name, _ in lines] == [*names, "version", "version", "served", "version"]
+    run = find_lineage("every_kind/2", workspace).run
+    assert lines[0][1].strip() == f"{run.run_id}  FINISHED on {run.provenance.host}"
+    assert lines[5][1].strip() == f"{run.data_digest}, of the source {run.source_digest or '(its manifest is gone)'}"
+    assert lines[8][1].strip().startswith("every_kind/2 @champion  registered 20")
+    assert lines[9][1].strip() == f"serving/every_kind/1  since {promoted.at}, by {promoted.by}: better"
 
 
 def test_a_reproduction_and_what_it_repeats_name_each_other(place: tuple[Path, MlflowClient]) -> None:
@@ -46,6 +71,7 @@ def test_a_reproduction_and_what_it_repeats_name_each_other(place: tuple[Path, M
     tags = {**mlflow_run.data.tags, "millstream.run_id": "again", "millstream.reproduces": first.run_id}
     client.create_run(mlflow_run.info.experiment_id, tags=tags)
     assert find_lineage("every_kind/1", workspace).reproductions == ("again",)
+    assert [each.run.run_id for each in find_lineages(first.data_digest, workspace)] == ["again", first.run_id]
     again = find_lineage("again", workspace)
     assert (again.run.reproduces, again.versions, again.run.config) == (first.run_id, (), None)
 

@@ -17,6 +17,7 @@ from tasks.download.download import download
 from tasks.errors import ConfigError, DataError, RunError
 from tasks.models.build import code_digest
 from tasks.prepare.prepare import prepare
+from tasks.promote.lineage import find_lineages
 from tasks.promote.reproduction import (
     SUBJECTS,
     Difference,
@@ -146,6 +147,7 @@ def test_a_source_that_has_changed_is_refused_by_its_fingerprint(place: Place, f
 def test_another_commit_and_changes_without_one_are_refused(place: Place, first: Run, tmp_path: Path) -> None:
     copy, overrides = place.changed(tmp_path)
     head = git(copy, "rev-parse", "HEAD")
+    assert first.id in {found.run.run_id for found in find_lineages(head[:9], place.workspace)}
     (copy / ".gitignore").write_text("rows.csv\n*.png\n")
     assert refusal(place, first, *overrides) == [
         f"commit: git commit was {head}, and is {head} with changes that are not committed"
