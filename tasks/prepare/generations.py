@@ -1,5 +1,6 @@
 """Generations: which shards those of a source's new files are appended to, and the name that all get together."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from tasks.prepare.directory import VERSION
 from tasks.sources import Located
 
 FORMAT_VERSION = 4  # to be raised by whoever changes the bytes that the same config and source give
+
+logger = logging.getLogger("millstream")
 
 
 class Earlier(NamedTuple):
@@ -65,13 +68,13 @@ def find_earlier(name: str, config: DataConfig, source_digest: str, workspace: P
     for base in bases:
         if base.manifest.source_digest == source_digest:
             return Earlier(base.sources[:-1])
-    changes = [_first_change(base.files(), files) for base in bases]
-    for base, change in zip(bases, changes, strict=True):
+    changes = []
+    for base in bases:
+        change = _first_change(base.files(), files)
         if change is None:
             return Earlier(base.sources)
-    if not bases:
-        return Earlier(())
-    return Earlier((), f"{bases[0].directory} cannot be appended to: {changes[0]} since; writing all shards anew")
+        changes.append(f"{base.directory} cannot be appended to: {change} since; writing all shards anew")
+    return Earlier((), changes[0] if changes else None)
 
 
 def _bases(name: str, config: DataConfig, workspace: Path) -> list[Base]:
@@ -82,7 +85,8 @@ def _bases(name: str, config: DataConfig, workspace: Path) -> list[Base]:
             continue
         try:
             base = Base.read(directory)
-        except DataError:  # damaged: found and said by whoever takes that directory
+        except DataError as error:
+            logger.warning("data.append: nothing is appended to %s: %s", directory, error)
             continue
         if base.generations and shard_directory(name, config, base.sources, workspace) == directory:
             bases.append(base)
