@@ -57,14 +57,13 @@ def find_earlier(name: str, config: DataConfig, source_digest: str, workspace: P
     """Returns the generations to which a source's new files are appended, by the shards in the workspace.
 
     Shards of this very source are taken as they are. Else it is appended to those of the same name, config and format
-    whose files are all there, unchanged; of several to the most examples (and of equally many to the last by name: the
-    time when they were written decides nothing). Without data.append there are none.
+    whose files are all there, unchanged; of several to the most examples, of equally many to the most generations (and
+    then to the last by name: the time when they were written decides nothing). Without data.append there are none.
     """
     if not config.append:
         return Earlier(())
     files = files_now(config, source_digest, workspace).sha256
-    bases = sorted(_bases(name, config, workspace), key=lambda base: (base.num_examples, base.manifest.data_digest))
-    bases.reverse()
+    bases = sorted(_bases(name, config, workspace), key=_preference, reverse=True)
     for base in bases:
         if base.manifest.source_digest == source_digest:
             return Earlier(base.sources[:-1])
@@ -91,6 +90,10 @@ def _bases(name: str, config: DataConfig, workspace: Path) -> list[Base]:
         if base.generations and shard_directory(name, config, base.sources, workspace) == directory:
             bases.append(base)
     return bases
+
+
+def _preference(base: Base) -> tuple[int, int, str]:
+    return base.num_examples, len(base.generations), base.manifest.data_digest
 
 
 def _first_change(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:

@@ -123,6 +123,8 @@ def test_new_files_of_class_folders_are_read_alone_and_get_the_next_ids(tmp_path
     assert third.manifest().generations[-1].num_rows == 0
     assert third.num_examples == second.num_examples
     assert "2 files in no class folder: left out (more to read, read me)" in third.manifest().notes
+    put(range(52, 56))
+    check_grown(third, prepared(config, tmp_path))  # and not the second again, though it has as many examples
 
 
 def test_bad_examples_of_each_arrival_are_listed_and_ids_go_on_behind_them(tmp_path: Path, folder: Path) -> None:
