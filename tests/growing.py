@@ -39,7 +39,7 @@ def row_of(number: int) -> dict[str, Any]:
 def write_rows(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(row_of(0)))
+        writer = csv.DictWriter(opened, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
 

@@ -56,7 +56,10 @@ class Base:
         return sum(generation.num_rows for generation in self.generations)
 
     def files(self) -> dict[str, str]:
-        """Returns the sha256 of each file of the source that its examples were read from, by path."""
+        """Returns the sha256 of each file of the source that its examples were read from, by path.
+
+        Raises DataError if they cannot be read.
+        """
         return _read_pairs(self.directory / FILES)
 
     def held(self) -> Held:
@@ -89,7 +92,7 @@ class Base:
                     f"data.append: with the new files the feature {name} {now}, but in {self.directory} it {was}; "
                     f"{_ANEW}, or give the type of a column in data.source.types"
                 )
-        assert (schema.inputs, schema.label_map) == (there.inputs, there.label_map), "the same config orders them alike"
+        assert schema.label_map == there.label_map, "the same classes have the same order"
 
     def check_keys(self, scan: Scan) -> None:
         """Raises DataError if a new example has the key of one that is there: an id names one row."""
@@ -148,7 +151,10 @@ def _described(feature: Feature | None, meaning: str | None) -> str:
 
 
 def _read_pairs(path: Path) -> dict[str, Any]:
-    names, values = pq.read_table(path).columns
+    try:
+        names, values = pq.read_table(path).columns
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); delete {path.parent} and run again") from error
     return dict(zip(names.to_pylist(), values.to_pylist(), strict=True))
 
 

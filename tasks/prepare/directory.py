@@ -143,7 +143,7 @@ def write_directory(directory: Path, plan: DirectoryPlan) -> None:
             seed=plan.config.seed,
             offset_stride=OFFSET_STRIDE,
             compression=plan.config.compression,
-            inputs=plan.scan.schema.inputs,
+            inputs=plan.scan.schema.inputs if base is None else base.manifest.inputs,  # new files may order them anew
             target=LABEL,
             id=ID,
             features=plan.scan.features,

@@ -1,5 +1,6 @@
 """Generations: which shards those of a source's new files are appended to, and the name that all get together."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from tasks.prepare.directory import VERSION
 from tasks.sources import Located
 
 FORMAT_VERSION = 4  # to be raised by whoever changes the bytes that the same config and source give
+
+logger = logging.getLogger("millstream")
 
 
 class Earlier(NamedTuple):
@@ -54,24 +57,23 @@ def find_earlier(name: str, config: DataConfig, source_digest: str, workspace: P
     """Returns the generations to which a source's new files are appended, by the shards in the workspace.
 
     Shards of this very source are taken as they are. Else it is appended to those of the same name, config and format
-    whose files are all there, unchanged; of several to the most examples (and of equally many to the last by name: the
-    time when they were written decides nothing). Without data.append there are none.
+    whose files are all there, unchanged; of several to the most examples, of equally many to the most generations (and
+    then to the last by name: the time when they were written decides nothing). Without data.append there are none.
     """
     if not config.append:
         return Earlier(())
     files = files_now(config, source_digest, workspace).sha256
-    bases = sorted(_bases(name, config, workspace), key=lambda base: (base.num_examples, base.manifest.data_digest))
-    bases.reverse()
+    bases = sorted(_bases(name, config, workspace), key=_preference, reverse=True)
     for base in bases:
         if base.manifest.source_digest == source_digest:
             return Earlier(base.sources[:-1])
-    changes = [_first_change(base.files(), files) for base in bases]
-    for base, change in zip(bases, changes, strict=True):
+    changes = []
+    for base in bases:
+        change = _first_change(base.files(), files)
         if change is None:
             return Earlier(base.sources)
-    if not bases:
-        return Earlier(())
-    return Earlier((), f"{bases[0].directory} cannot be appended to: {changes[0]} since; writing all shards anew")
+        changes.append(f"{base.directory} cannot be appended to: {change} since; writing all shards anew")
+    return Earlier((), changes[0] if changes else None)
 
 
 def _bases(name: str, config: DataConfig, workspace: Path) -> list[Base]:
@@ -82,11 +84,16 @@ def _bases(name: str, config: DataConfig, workspace: Path) -> list[Base]:
             continue
         try:
             base = Base.read(directory)
-        except DataError:  # damaged: found and said by whoever takes that directory
+        except DataError as error:
+            logger.warning("data.append: nothing is appended to %s: %s", directory, error)
             continue
         if base.generations and shard_directory(name, config, base.sources, workspace) == directory:
             bases.append(base)
     return bases
+
+
+def _preference(base: Base) -> tuple[int, int, str]:
+    return base.num_examples, len(base.generations), base.manifest.data_digest
 
 
 def _first_change(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:

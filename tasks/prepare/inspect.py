@@ -23,6 +23,7 @@ from tasks.prepare.targets import Targets, class_counts, describe
 from tasks.splits import SPLITS
 
 NUM_FIRST = 3  # examples that are shown
+_ANEW = "data.append: these are the splits of all shards written anew; examples that have shards keep theirs"
 MAX_SHOWN = 60  # characters of a value
 
 
@@ -64,7 +65,7 @@ def inspect_source(config: DataConfig, raw: RawData) -> Inspection:
         classes=_classes(source, labels, split_of),
         splits={split: int((split_of == index).sum()) for index, split in enumerate(SPLITS)} if len(split_of) else {},
         first=tuple(first),
-        notes=(*source.notes, *notes),
+        notes=(*source.notes, *notes, *([_ANEW] if config.append else [])),
     )
 
 

@@ -1,5 +1,6 @@
 """Appending: new files get shards of their own, and all that was there stays to the byte, the split and the id."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tasks.config import FeedConfig, build_config
 from tasks.feed.feed import Feed, evaluation_feed
 from tasks.prepare.base import Base
-from tasks.prepare.manifest import Shards
+from tasks.prepare.manifest import QUARANTINE, Shards
 from tasks.prepare.scan import KEYS
 from tests.any_source import picture, prepared, read_split
 from tests.growing import RULES, SHARES, check_grown, check_whole, config_of, contents, grow, ids_of, row_of, write_rows
@@ -122,6 +123,40 @@ def test_new_files_of_class_folders_are_read_alone_and_get_the_next_ids(tmp_path
     assert third.manifest().generations[-1].num_rows == 0
     assert third.num_examples == second.num_examples
     assert "2 files in no class folder: left out (more to read, read me)" in third.manifest().notes
+    put(range(52, 56))
+    check_grown(third, prepared(config, tmp_path))  # and not the second again, though it has as many examples
+
+
+def test_bad_examples_of_each_arrival_are_listed_and_ids_go_on_behind_them(tmp_path: Path, folder: Path) -> None:
+    config = config_of(folder, max_bad_fraction=0.5)
+    write_rows(
+        folder / "first.csv", [row_of(number) | ({"y": ""} if number in (7, 39) else {}) for number in range(40)]
+    )
+    prepared(config, tmp_path)
+    write_rows(
+        folder / "second.csv", [row_of(number) | ({"y": ""} if number == 40 else {}) for number in range(40, 50)]
+    )
+    shards = prepared(config, tmp_path)
+    assert sorted(id for ids in ids_of(shards).values() for id in ids) == sorted({*range(50)} - {7, 39, 40})
+    bad = [json.loads(line) for line in (shards.directory / QUARANTINE).read_text().splitlines()]
+    assert [(each["path"], each["row"]) for each in bad] == [("first.csv", 8), ("first.csv", 40), ("second.csv", 1)]
+    assert shards.num_bad == 3
+
+
+def test_new_files_whose_columns_stand_in_another_order_change_none(tmp_path: Path, folder: Path) -> None:
+    config = config_of(folder, source={"columns": None})
+    first = prepared(config, tmp_path)
+    write_rows(folder / "before.csv", [dict(reversed(row_of(number).items())) for number in range(40, 45)])
+    second = prepared(config, tmp_path)
+    check_grown(first, second)
+    assert second.manifest().inputs == first.manifest().inputs == ("x", "colour", "who", "day")
+    info = json.loads((second.directory / "dataset_info.json").read_text())
+    assert {split["name"]: list(map(int, split["shardLengths"])) for split in info["splits"]} == {
+        name: [shard.num_examples for shard in split.shards] for name, split in second.manifest().splits.items()
+    }
+    assert {shard.file for split in second.manifest().splits.values() for shard in split.shards} == {
+        file.name for file in second.directory.glob("any-*.tfrecord-*")
+    }
 
 
 def test_a_feed_shows_old_and_new_examples_once_an_epoch_and_the_test_split_in_order(

@@ -105,10 +105,14 @@ def test_of_several_directories_the_one_with_most_of_the_examples_is_appended_to
     (tmp_path / "second.csv").rename(folder / "second.csv")
     assert prepared(config, tmp_path).directory == second.directory
     grow(folder, range(50, 60), "third.csv")
+    digest = find_digest(
+        config.name, config.data, source_digest(config.data, tmp_path), tmp_path
+    )  # a run begins with it
     third = prepared(config, tmp_path)
     assert [each.number for each in third.manifest().generations] == [1, 2, 3]
     check_grown(second, third)
-    assert find_digest(config.name, config.data, third.manifest().source_digest, tmp_path) == third.data_digest
+    assert digest == third.data_digest
+    assert find_digest(config.name, config.data, third.manifest().source_digest, tmp_path) == digest
     # What came at once is split as one, so that its bytes and its name are others.
     whole = prepared(config, tmp_path / "other")
     assert whole.data_digest != third.data_digest
@@ -171,6 +175,20 @@ def test_damage_is_mended_from_what_was_appended_to_unless_that_is_gone(tmp_path
     for file in shards.directory.iterdir():
         file.unlink()
     assert [each.number for each in prepared(config, tmp_path).manifest().generations] == [1]
+
+
+def test_what_cannot_be_read_of_older_shards_is_said(
+    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = prepared(config_of(folder), tmp_path)
+    grow(folder, range(40, 50), "second.csv")
+    (first.directory / FILES).write_bytes(b"nothing")
+    with pytest.raises(DataError, match=rf"{FILES}: cannot be read .*; delete {first.directory} and run again"):
+        prepared(config_of(folder), tmp_path)
+    (first.directory / MANIFEST).unlink()
+    with caplog.at_level(logging.WARNING, "millstream"):
+        assert len(prepared(config_of(folder), tmp_path).manifest().generations) == 1
+    assert f"data.append: nothing is appended to {first.directory}: " in caplog.text
 
 
 def _other_class(folder: Path) -> None:
