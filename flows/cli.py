@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import bench, display, embedded, history, promotion, serving
+from flows import arrival, bench, display, embedded, history, promotion, serving
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -209,6 +209,7 @@ for group, functions in (
     (commands, history.COMMANDS),
     (commands, serving.COMMANDS),
     (commands, promotion.COMMANDS),
+    (commands, arrival.COMMANDS),
 ):
     for function in functions:
         group.command(function)
