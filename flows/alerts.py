@@ -28,10 +28,10 @@ Logs of its workers: WORKSPACE/runs/, see `millstream runs`
 What to do: no worker has taken it; `millstream doctor` says why.
 {%- elif state == 'Crashed' -%}
 What to do: its process died. Start it again and it goes on where it stopped: \
-`prefect deployment run 'training/{{ name }}'`
+`prefect deployment run '{{ flow.name }}/{{ name }}'`
 {%- else -%}
 What to do: mend what the message names, then start it again and it goes on where it stopped: \
-`prefect deployment run 'training/{{ name }}'`
+`prefect deployment run '{{ flow.name }}/{{ name }}'`
 {%- endif %}
 {%- endset -%}
 {"text": {{ text|tojson }}, "state": {{ state|tojson }}, "flow_run": {{ flow_run.name|tojson }}}

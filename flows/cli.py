@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import bench, display, embedded, history, lineage, promotion, serving
+from flows import arrival, bench, display, embedded, history, lineage, promotion, serving
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -210,6 +210,7 @@ for group, functions in (
     (commands, serving.COMMANDS),
     (commands, promotion.COMMANDS),
     (commands, lineage.COMMANDS),
+    (commands, arrival.COMMANDS),
 ):
     for function in functions:
         group.command(function)

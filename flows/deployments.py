@@ -1,4 +1,5 @@
-"""prefect.yaml, made from conf/: every config is a deployment, and one more for each of its schedules."""
+"""prefect.yaml, made from conf/: every config is a deployment, one more for each of its schedules, one of its
+retraining."""
 
 import difflib
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from flows.arrival import trigger
 from tasks.config import Config, load_config
 from tasks.deployment import Schedule
 from tasks.errors import ConfigError
@@ -94,6 +96,7 @@ def _retraining(config: Config, path: Path, parameters: dict[str, Any], schedule
         "entrypoint": "flows/retraining.py:retraining",
         # Two that wait for each other would be judged by one champion, and come to nothing new.
         "concurrency_limit": {"limit": 1, "collision_strategy": COLLISION_STRATEGIES["cancel"]},
+        "triggers": [trigger(config.name)],
     }
 
 

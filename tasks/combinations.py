@@ -20,6 +20,7 @@ def check_combinations(config: "Config") -> None:
     _check_service(config)
     _check_xla(config)
     _check_parameter_server(config)
+    _check_deployments(config)
     if config.train.has_own_loss and config.train.label_smoothing:
         raise ConfigError(
             f"train.label_smoothing={config.train.label_smoothing}: is part of the cross-entropy, in whose place "
@@ -105,3 +106,12 @@ def _check_parameter_server(config: "Config") -> None:
     for setting, (is_set, instead) in found.items():
         if is_set:
             raise ConfigError(f"{setting}: does not go with distribute.kind=parameter_server; take {instead}")
+
+
+def _check_deployments(config: "Config") -> None:
+    """Refuses two deployments of one name."""
+    if config.deploy.retraining is not None and "retraining" in config.deploy.schedules:
+        raise ConfigError(
+            f"deploy.schedules.retraining: would be called {config.name}-retraining, as the deployment of "
+            "deploy.retraining is; give the schedule another name"
+        )

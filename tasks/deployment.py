@@ -38,5 +38,5 @@ class DeployConfig(Section):
     schedules: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Schedule] = {}
     """Deployments besides the plain one, by the name that follows the config's: weekly makes digits-weekly."""
     retraining: Schedule | None = None
-    """When the flow retraining runs, as a deployment of its own, digits-retraining, one run at a time: a run that comes
-    while another is at work is cancelled; default: there is none."""
+    """When the flow retraining runs, as a deployment of its own, digits-retraining; `millstream notify-data digits`
+    starts it too. A run that comes while another is at work is cancelled. Default: there is none."""

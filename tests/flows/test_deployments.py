@@ -36,6 +36,10 @@ def test_every_config_and_every_schedule_is_a_deployment(conf):
     assert retraining["entrypoint"] == "flows/retraining.py:retraining"
     assert retraining["schedules"] == [{"cron": "0 5 * * *", "timezone": "Europe/Berlin", "active": False}]
     assert retraining["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+    (trigger,) = retraining["triggers"]
+    assert trigger["expect"] == ["millstream.data.updated"]
+    assert trigger["match"] == {"prefect.resource.id": "millstream.data.digits"}
+    assert "triggers" not in plain | weekly | other
     assert other["work_pool"] == {"name": "cpu-pool"}
     assert other["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
@@ -67,4 +71,11 @@ def test_a_schedule_without_a_known_time_zone_is_refused(conf):
     path = conf / "digits.yaml"
     path.write_text(path.read_text().replace("Europe/Berlin", "Europe/Bärlin"))
     with pytest.raises(ConfigError, match=r"timezone='Europe/Bärlin': must be the name of a time zone"):
+        render(conf)
+
+
+def test_a_schedule_with_the_name_of_the_retraining_is_refused(conf):
+    path = conf / "digits.yaml"
+    path.write_text(path.read_text().replace("    weekly: {", "    retraining: {"))
+    with pytest.raises(ConfigError, match=r"deploy\.schedules\.retraining: would be called digits-retraining, as the "):
         render(conf)

@@ -118,11 +118,15 @@ class Stack:
 
     def prefect(self, *arguments: str, code: int = 0) -> str:
         """Returns what `prefect` printed; its exit code must be `code`."""
+        return self.call("prefect", "--no-prompt", *arguments, code=code)
+
+    def call(self, *command: str, code: int = 0, folder: Path = ROOT) -> str:
+        """Returns what a command printed that was given in `folder`; its exit code must be `code`."""
         done = subprocess.run(
-            ["prefect", "--no-prompt", *arguments],
+            command,
             check=False,
             env=self.environment,
-            cwd=ROOT,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -139,12 +143,19 @@ class Stack:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
-    def deployment(self, name: str) -> dict:
-        return self.api("GET", f"/deployments/name/training/{name}")
+    def deployment(self, name: str, flow: str = "training") -> dict:
+        return self.api("GET", f"/deployments/name/{flow}/{name}")
 
-    def begin(self, name: str, *overrides: str, job: dict[str, Any] | None = None, **parameters: Any) -> str:
+    def begin(
+        self,
+        name: str,
+        *overrides: str,
+        flow: str = "training",
+        job: dict[str, Any] | None = None,
+        **parameters: Any,
+    ) -> str:
         """Returns the id of a new flow run of a deployment, made as the UI makes one; `job`: its job variables."""
-        deployment = self.deployment(name)
+        deployment = self.deployment(name, flow)
         merged = deployment["parameters"] | parameters | {"overrides": list(overrides)}
         path = f"/deployments/{deployment['id']}/create_flow_run"
         return self.api("POST", path, parameters=merged, job_variables=job or {})["id"]
@@ -233,5 +244,5 @@ def completed(stack) -> Run:
         *("--param", f"overrides={json.dumps(['train.total=4 epochs', 'train.seed=11'])}"),
     )
     assert "Flow run finished successfully in 'Completed'" in " ".join(printed.split())
-    (state,) = list_runs(stack.workspace)
+    (state,) = (state for state in list_runs(stack.workspace) if state.id.startswith("digits-"))
     return find_run(stack.workspace, state.id)

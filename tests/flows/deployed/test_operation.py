@@ -138,17 +138,17 @@ def test_run_listens_on_loopback_only(tmp_path):
 
 def test_webhook_is_told_what_failed_where_the_log_is_and_what_to_do(up, receiver):
     stack, _, log = up
-    failed = stack.begin("digits", "train.total=3 epoks")
+    failed = stack.begin("digits-retraining", "train.total=3 epoks", flow="retraining")
     assert stack.ends(failed)["type"] == "FAILED"
     message = receiver.told("Failed")
     name = stack.api("GET", f"/flow_runs/{failed}")["name"]
     assert message["flow_run"] == name
     for words in (
-        f"flow run {name} of digits is Failed.",
+        f"flow run {name} of digits-retraining is Failed.",
         "train.total='3 epoks': must be a whole number and a unit",
         f"Log: {stack.prefect_url}/runs/flow-run/{failed}",
         f"{stack.workspace}/runs/",
-        "it goes on where it stopped: `prefect deployment run 'training/digits'`",
+        "it goes on where it stopped: `prefect deployment run 'retraining/digits-retraining'`",
     ):
         assert words in message["text"]
 

@@ -28,6 +28,8 @@ def test_one_command_brings_all_up_and_one_ctrl_c_stops_all(up):
         "digits-retraining",
         *(config.stem for config in (ROOT / "conf").glob("*.yaml")),
     }
+    automations = stack.api("POST", "/automations/filter")
+    assert [automation["name"] for automation in automations] == ["digits-data-updated"]
     settings = f"export PREFECT_API_URL={stack.prefect_url}/api MLFLOW_TRACKING_URI={stack.mlflow_url}"
     assert settings in log.read_text()
 
