@@ -24,9 +24,14 @@ def publish(outcome: "Outcome", *, name: str) -> None:
     patience = {PREFECT_CLIENT_MAX_RETRIES: MAX_TRIES - 1, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}
     try:
         with temporary_settings(patience):
-            create_markdown_artifact(markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+            create_markdown_artifact(markdown(outcome), key=artifact_key(name))
     except Exception as error:  # noqa: BLE001 - whatever becomes of the summary, the run is done
         logger.warning("prefect: the summary of run %s is not shown: %s", outcome.run_id, error)
+
+
+def artifact_key(name: str, *what: str) -> str:
+    """Returns the key under which the Prefect UI gathers the artifacts of all runs of a name."""
+    return "-".join(("millstream", name.replace("_", "-"), *what))
 
 
 def markdown(outcome: "Outcome") -> str:
