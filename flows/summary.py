@@ -1,12 +1,16 @@
 """The summary of a finished run, as the Prefect UI shows it."""
 
+import base64
+import io
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prefect.artifacts import create_markdown_artifact
 from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from tasks.evaluate.report import PAGE
+from tasks.promote.record import DRIFT_PLOT
 from tasks.track.client import artifact_url, ui_command
 from tasks.track.contents import REPORT_ARTIFACTS
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from flows.training import Outcome
 
 
+MAX_PLOTS = 4  # of a report, about 15 KB each in Prefect's database
 MAX_TRIES, TIMEOUT_SECONDS = 3, 10.0  # by its own settings Prefect tries for more than a minute, then raises
 
 logger = logging.getLogger("millstream")
@@ -24,13 +29,18 @@ def publish(outcome: "Outcome", *, name: str) -> None:
     patience = {PREFECT_CLIENT_MAX_RETRIES: MAX_TRIES - 1, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}
     try:
         with temporary_settings(patience):
-            create_markdown_artifact(markdown(outcome), key=f"millstream-{name.replace('_', '-')}")
+            create_markdown_artifact(markdown(outcome), key=artifact_key(name))
     except Exception as error:  # noqa: BLE001 - whatever becomes of the summary, the run is done
         logger.warning("prefect: the summary of run %s is not shown: %s", outcome.run_id, error)
 
 
+def artifact_key(name: str, *what: str) -> str:
+    """Returns the key under which the Prefect UI gathers the artifacts of all runs of a name."""
+    return "-".join(("millstream", name.replace("_", "-"), *what))
+
+
 def markdown(outcome: "Outcome") -> str:
-    """Returns the figures of a run, its model and the link to its MLflow run."""
+    """Returns the figures of a run, its model, the link to its MLflow run, and its plots."""
     trained, report = outcome.trained, outcome.report
     rows = {
         **{f"{report.split} {name}": f"{value:.4f}" for name, value in report.figures.items()},
@@ -45,7 +55,8 @@ def markdown(outcome: "Outcome") -> str:
         rows["stopped early"] = trained.stopped_early
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     links = f"[MLflow run]({outcome.tracking_url}) of `{outcome.run_id}`, {_report(outcome)}"
-    return f"{links}\n\n| | |\n|---|---|\n{table}\n"
+    plots = "".join(f"\n![{_title(file)}]({_image(file)})\n" for file in _plots(outcome.report.directory))
+    return f"{links}\n\n| | |\n|---|---|\n{table}\n{plots}"
 
 
 def _registered(outcome: "Outcome") -> str:
@@ -58,3 +69,23 @@ def _report(outcome: "Outcome") -> str:
     if ui_command(outcome.tracking_uri):
         return f"report `{outcome.report.directory / PAGE}`"
     return f"[report]({artifact_url(outcome.tracking_url, f'{REPORT_ARTIFACTS}/{PAGE}')})"
+
+
+def _plots(report: Path) -> list[Path]:
+    """Returns the plots that are shown: those of the report, the learning curves first, and that of the drift."""
+    of_report = sorted(report.glob("*.png"), key=lambda file: (file.stem != "learning_curves", file.stem))
+    return [file for file in (*of_report[:MAX_PLOTS], report.parent / DRIFT_PLOT) if file.is_file()]
+
+
+def _title(file: Path) -> str:
+    return file.stem.replace("_", " ")
+
+
+def _image(file: Path) -> str:
+    """Returns a plot in half its size as a link that holds it: whoever reads it may not reach the MLflow server."""
+    from PIL import Image
+
+    small = io.BytesIO()
+    with Image.open(file) as image:
+        image.convert("RGB").reduce(2).quantize(64).save(small, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}"

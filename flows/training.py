@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow, runtime
 
-from flows import prefect_logs, summary
+from flows import live, prefect_logs, summary
 from tasks.config import (
     Config,
     DataConfig,
@@ -95,7 +95,8 @@ def pipeline(
             if gated and (drifted := drift(run, shards)) is not None:
                 tracker.log_drift(drifted)
             with held_devices(config.distribute, run_id=run.id):
-                trained = train(run, shards)
+                with live.shown(run, shards, page=lambda: tracker.url):
+                    trained = train(run, shards)
                 tracker.log_training(trained)
                 report = evaluate(run, shards, trained)
                 tracker.log_report(report)

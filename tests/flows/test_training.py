@@ -1,11 +1,15 @@
 """The main job: one command, from raw data to a tracked and registered model."""
 
+import io
 import json
+import re
+from base64 import b64decode
 from importlib.metadata import version
 from pathlib import Path
 
 import mlflow
 import pytest
+from PIL import Image
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import summary
@@ -84,6 +88,15 @@ def test_without_an_mlflow_server_the_summary_names_the_reports_file(finished):
     report = Path(finished["report"]["directory"]) / "report.html"
     assert report.is_file()
     assert f"report `{report}`" in summary.markdown(Outcome.model_validate(finished))
+
+
+def test_the_summary_holds_the_plots_of_the_report(finished):
+    report = Path(finished["report"]["directory"])
+    plots = re.findall(r"!\[(.+)\]\(data:image/png;base64,(.+)\)", summary.markdown(Outcome.model_validate(finished)))
+    assert [title for title, _ in plots] == ["learning curves", "calibration", "confusion matrix", "precision recall"]
+    with Image.open(report / "learning_curves.png") as whole, Image.open(io.BytesIO(b64decode(plots[0][1]))) as shown:
+        assert shown.size == (whole.width / 2, whole.height / 2)
+    assert sum(len(image) for _, image in plots) < 200_000
 
 
 def test_a_prefect_server_that_is_gone_costs_the_summary_alone(finished, monkeypatch, caplog):

@@ -174,9 +174,13 @@ class Stack:
 
     def summary(self, flow_run_id: str) -> str:
         """Returns the Markdown that stands with a flow run."""
-        of_run = {"flow_run_id": {"any_": [flow_run_id]}, "type": {"any_": ["markdown"]}}
+        return str(self.artifact(flow_run_id, "markdown")["data"])
+
+    def artifact(self, flow_run_id: str, kind: str) -> dict:
+        """Returns the one artifact of a kind that a flow run has."""
+        of_run = {"flow_run_id": {"any_": [flow_run_id]}, "type": {"any_": [kind]}}
         (artifact,) = self.api("POST", "/artifacts/filter", artifacts=of_run)
-        return str(artifact["data"])
+        return artifact
 
     def run_of(self, flow_run_id: str) -> Run | None:
         """Returns our run that a flow run carries out, as soon as there is one."""

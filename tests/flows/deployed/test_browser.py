@@ -135,3 +135,11 @@ def test_the_prefect_run_page_shows_stages_and_the_way_to_mlflow(stack, complete
     show("prefect-run")
     page.get_by_text("Artifacts", exact=True).first.click()
     expect(page.get_by_text("millstream-digits").first).to_be_visible()
+
+
+def test_the_summary_shows_its_plots(stack, completed, page):
+    (flow_run_id,) = completed.state().prefect_flow_run_ids
+    page.goto(f"{stack.prefect_url}/artifacts/artifact/{stack.artifact(flow_run_id, 'markdown')['id']}")
+    plot = page.get_by_role("img", name="learning curves")
+    expect(plot).to_be_visible()
+    assert plot.evaluate("image => image.complete && image.naturalWidth") == 750

@@ -9,6 +9,8 @@ import mlflow
 import psutil
 import pytest
 
+from tasks import events
+
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(400)]
 # Long enough to be interrupted, its steps cut into small calls.
 LONG = ("train.total=60 epochs", "train.optimizer.schedule.kind=constant", "train.checkpoint_every=5 steps")
@@ -51,6 +53,18 @@ def test_mlflow_and_prefect_link_to_each_other(stack, completed):
     for way in ("", "/artifacts/report/report.html"):
         assert f"/runs/{found.info.run_id}{way}?workflowType=machine_learning)" in told
     assert "test accuracy" in told
+
+
+def test_the_flow_run_has_its_progress_and_a_table_of_its_epochs(stack, completed):
+    (flow_run_id,) = completed.state().prefect_flow_run_ids
+    progress = stack.artifact(flow_run_id, "progress")
+    assert progress["data"] == 100
+    assert progress["description"].startswith("epoch 4, step 92 of 92: loss ")
+    assert f"/runs/{completed.state().mlflow_run_id}?" in progress["description"]
+    epochs = json.loads(stack.artifact(flow_run_id, "table")["data"])
+    assert [row["epoch"] for row in epochs] == [1, 2, 3, 4]
+    points = events.history(completed.events)
+    assert [row["val_loss"] for row in epochs] == list(points["val_loss"].values())
 
 
 def test_what_the_stages_say_stands_with_the_flow_run(stack, completed):
