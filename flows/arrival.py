@@ -5,6 +5,7 @@ from typing import Any
 from flows import display
 from flows.options import Json
 from tasks.errors import ConfigError
+from tasks.secrets import scrub
 
 EVENT = "millstream.data.updated"
 
@@ -40,6 +41,7 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
         raise ConfigError(
             "PREFECT_API_URL: is not set; set it to the server that is to be told, as `millstream up` says"
         )
+    where = scrub(url)
     resource = Resource({"prefect.resource.id": _resource_id(name), "prefect.resource.name": name})
     event = Event(event=EVENT, resource=resource)
     try:
@@ -51,20 +53,20 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
                 client.request("POST", "/events", json=[event.model_dump(mode="json")])
     except (ObjectNotFound, ValueError):  # of a name with a slash
         raise ConfigError(
-            f"{name}: {url} has no deployment {deployment}; give the config a deploy.retraining, then `millstream "
+            f"{name}: {where} has no deployment {deployment}; give the config a deploy.retraining, then `millstream "
             "deployments --write` and `prefect deploy --all`"
         ) from None
     except PrefectHTTPStatusError as error:
         problem = error
     if problem is not None:
         raise ConfigError(
-            f"PREFECT_API_URL={url}: did not take the event ({problem}); start a server with `millstream up`, or "
-            "correct the URL"
+            f"PREFECT_API_URL={where}: did not take the event ({scrub(str(problem))}); start a server with "
+            "`millstream up`, or correct the URL"
         )
     if json:
         display.print_json({"event": event.event, "id": str(event.id), "deployment": deployment})
     else:
-        display.note(f"{name}: {EVENT} is told to {url}; it starts {deployment}, unless that is at work")
+        display.note(f"{name}: {EVENT} is told to {where}; it starts {deployment}, unless that is at work")
 
 
 def _resource_id(name: str) -> str:

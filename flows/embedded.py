@@ -6,6 +6,7 @@ import subprocess
 from typing import Any
 
 from tasks.errors import ConfigError
+from tasks.secrets import scrub
 
 # Prefect reads these when it is imported: quiet, private, and patient on a busy machine.
 SETTINGS = {
@@ -52,6 +53,6 @@ def start() -> None:
         problem = client.api_healthcheck()
     if problem is not None:
         raise ConfigError(
-            f"PREFECT_API_URL={url}: no Prefect server answers ({problem}); start it with `prefect server start`, or "
-            "unset PREFECT_API_URL to do without one"
+            f"PREFECT_API_URL={scrub(url)}: no Prefect server answers ({scrub(str(problem))}); start it with `prefect "
+            "server start`, or unset PREFECT_API_URL to do without one"
         )

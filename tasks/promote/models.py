@@ -1,21 +1,21 @@
 """The models: every version that the registry has of a name, with what it is known by."""
 
+from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import ConfigError
 from tasks.promote.fetched import open_registry, suggestion
-from tasks.promote.promotion import SERVING_TAG
+from tasks.promote.promotion import SERVING_TAG, aliased
 from tasks.promote.record import ModelVersion
 from tasks.promote.registered import DATA_TAG, FIGURE_TAG, RUN_TAG
 from tasks.track.client import answering, default_uri, is_outage, without_password
+from tasks.track.provenance import COMMIT_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion as Registered
-
-_COMMIT_TAG = "mlflow.source.git.commit"  # of an MLflow run
 
 
 def list_models(name: str, workspace: Path) -> list[ModelVersion]:
@@ -29,17 +29,19 @@ def list_models(name: str, workspace: Path) -> list[ModelVersion]:
         versions = list(client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"]))
         if not versions:
             raise ConfigError(f"{name}: {without_password(uri)} has no such model; {suggestion(client, name)}")
-        return [_known(client, version) for version in versions]
+        # The aliases stand with the model and the version, not with what a search finds.
+        names: dict[int, list[str]] = defaultdict(list)
+        for alias, number in sorted(aliased(client, name).items()):
+            names[number].append(alias)
+        return [_known(client, version, tuple(names[int(version.version)])) for version in versions]
 
 
-def _known(client: "MlflowClient", version: "Registered") -> ModelVersion:
-    # The aliases stand with the version, not with what a search finds.
-    whole = client.get_model_version(version.name, version.version)
+def _known(client: "MlflowClient", version: "Registered", aliases: tuple[str, ...]) -> ModelVersion:
     registered = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
     return ModelVersion(
         name=version.name,
         version=int(version.version),
-        aliases=tuple(sorted(whole.aliases)),
+        aliases=aliases,
         run_id=version.tags.get(RUN_TAG),
         registered_at=registered.isoformat(timespec="seconds"),
         figures={
@@ -57,7 +59,7 @@ def _commit(client: "MlflowClient", mlflow_run_id: str) -> str | None:
     from mlflow.exceptions import MlflowException
 
     try:
-        return client.get_run(mlflow_run_id).data.tags.get(_COMMIT_TAG)
+        return client.get_run(mlflow_run_id).data.tags.get(COMMIT_TAG)
     except MlflowException as error:
         if is_outage(error):
             raise

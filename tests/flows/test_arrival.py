@@ -15,6 +15,7 @@ from tasks.errors import ConfigError
             "http://127.0.0.1:9/api",
             r"^PREFECT_API_URL=http://127\.0\.0\.1:9/api: did not take the event \(.+\); start a",
         ),
+        ("http://ann:s3cret@127.0.0.1:9/api", r"^PREFECT_API_URL=http://\*\*\*@127\.0\.0\.1:9/api: did not"),
     ],
 )
 def test_a_server_that_is_not_there_is_named(url, problem):
