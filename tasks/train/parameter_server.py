@@ -38,10 +38,10 @@ def make_asynchronous_steps(setup: Setup, config: TrainConfig) -> RunSteps:
         # The workers read and write it without a lock, and lose counts.
         optimizer.iterations.assign(before + count)
         loss, score, healthy, applied = zip(*(result.fetch() for result in results), strict=True)
-        seconds = tf.fill([count], tf.constant((time.perf_counter() - begun) / count, tf.float64))
+        elapsed = tf.range(1, count + 1, dtype=tf.float64) * ((time.perf_counter() - begun) / count)
         waits = tf.fill([count], tf.constant(waited / count, tf.float64))
         return StepOutcomes(
-            tf.stack(loss), tf.stack(score), tf.stack(valid), tf.stack(healthy), tf.stack(applied), waits, seconds
+            tf.stack(loss), tf.stack(score), tf.stack(valid), tf.stack(healthy), tf.stack(applied), waits, elapsed
         )
 
     return run_steps

@@ -18,6 +18,7 @@ OPTIONAL = {
     "metric": {
         *("best_val_accuracy", "best_val_loss", "loss_scale", "overflows", "perf/mfu"),
         *("subset_accuracy", "mae", "eval/slices/<column>/<value>/<figure>", "champion/<figure>", "champion/p_value"),
+        *("drift/<feature>/psi", "drift/<feature>/js", "drift/max_psi"),
         *(f"{prefix}{figure}" for prefix in ("val_", "best_val_", "eval/") for figure in OTHER_FIGURES),
     },
     "tag": {
