@@ -4,18 +4,15 @@ A thread beside the training, which never waits, reads the run's events, as the 
 """
 
 import contextvars
+import json
 import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
 from uuid import UUID
 
-from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
-from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
-from flows.summary import artifact_key
+from flows.artifacts import artifact_key, create_artifact, update_artifact
 from tasks import events
 from tasks.prepare.manifest import Shards
 from tasks.runs import Run
@@ -59,11 +56,10 @@ class _Live:
 
     def follow(self, closing: threading.Event) -> None:
         """Shows each epoch until the training is over, and then the table."""
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}):
-            while not closing.wait(POLL_SECONDS):
-                self._try(self._show_progress)
+        while not closing.wait(POLL_SECONDS):
             self._try(self._show_progress)
-            self._try(self._show_table)
+        self._try(self._show_progress)
+        self._try(self._show_table)
 
     def _try(self, show: Callable[[], None]) -> None:
         try:
@@ -94,16 +90,28 @@ class _Live:
         progress = 100.0 if self.is_done else min(100.0, 100 * last["step"] / total_steps)
         if self._artifact is None:
             key = artifact_key(self._run.config.name, "progress")
-            self._artifact = cast(UUID, create_progress_artifact(progress, key, description))
+            self._artifact = create_artifact(
+                "progress", key, progress, description=description, max_tries=1, timeout_seconds=TIMEOUT_SECONDS
+            )
         else:
-            update_progress_artifact(self._artifact, progress, description)
+            update_artifact(
+                self._artifact, progress, description=description, max_tries=1, timeout_seconds=TIMEOUT_SECONDS
+            )
 
     def _show_table(self) -> None:
         rows = epoch_rows(events.history(self._run.events))
         if rows:
             shown_rows = [{name: _cell(value) for name, value in row.items()} for row in rows[-MAX_ROWS:]]
             description = f"The last {len(shown_rows)} of {len(rows)} epochs of run {self._run.id}"
-            create_table_artifact(shown_rows, artifact_key(self._run.config.name, "epochs"), description)
+            key = artifact_key(self._run.config.name, "epochs")
+            create_artifact(
+                "table",
+                key,
+                json.dumps(shown_rows),
+                description=description,
+                max_tries=1,
+                timeout_seconds=TIMEOUT_SECONDS,
+            )
 
 
 def epoch_rows(history: dict[str, dict[int, float]]) -> list[dict[str, float]]:

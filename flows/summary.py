@@ -6,9 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prefect.artifacts import create_markdown_artifact
-from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
+from flows.artifacts import artifact_key, create_artifact
 from tasks.evaluate.report import PAGE
 from tasks.promote.record import DRIFT_PLOT
 from tasks.track.client import artifact_url, ui_command
@@ -26,17 +24,11 @@ logger = logging.getLogger("millstream")
 
 def publish(outcome: "Outcome", *, name: str) -> None:
     """Shows the summary with the flow run in the Prefect UI; without a server there is a warning in its place."""
-    patience = {PREFECT_CLIENT_MAX_RETRIES: MAX_TRIES - 1, PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_SECONDS}
     try:
-        with temporary_settings(patience):
-            create_markdown_artifact(markdown(outcome), key=artifact_key(name))
+        key, told = artifact_key(name), markdown(outcome)
+        create_artifact("markdown", key, told, max_tries=MAX_TRIES, timeout_seconds=TIMEOUT_SECONDS)
     except Exception as error:  # noqa: BLE001 - whatever becomes of the summary, the run is done
         logger.warning("prefect: the summary of run %s is not shown: %s", outcome.run_id, error)
-
-
-def artifact_key(name: str, *what: str) -> str:
-    """Returns the key under which the Prefect UI gathers the artifacts of all runs of a name."""
-    return "-".join(("millstream", name.replace("_", "-"), *what))
 
 
 def markdown(outcome: "Outcome") -> str:

@@ -161,7 +161,8 @@ class ShardManifest(Record):
     splits: dict[str, SplitManifest]
     statistics: dict[str, FeatureStatistics]
     """Of numbers, categories and the tokens of texts, by feature, of images by 'feature.height' and 'feature.width'
-    in pixels, and of the numbers of a regression by 'label.0', 'label.1' and so on."""
+    in pixels, of tensors of uint8 by 'feature.brightness', the mean of at most 64 of their values spread evenly, and of
+    the numbers of a regression by 'label.0', 'label.1' and so on."""
     config: dict[str, JsonValue]
     """The group `data` of the config, without its operational fields."""
     num_bad: int

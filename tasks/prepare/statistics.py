@@ -24,6 +24,8 @@ MAX_CATEGORIES = 100_000
 _KINDS = {"number", "category", "missing"}
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "float64": pa.float64(), "string": pa.binary()}
 
+MAX_PIXELS = 64  # of a tensor, by which its brightness is told: all of them would cost as much as its encoding
+
 READ_BUFFER_BYTES = 64 * 1024
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
@@ -34,7 +36,7 @@ Scalars = dict[str, pa.Array]
 def scalar_features(features: Mapping[str, Feature], *, texts: bool) -> dict[str, Feature]:
     """Returns the features that statistics are made of; an image stands there by its height and width in pixels.
 
-    So does each of the numbers that are learned, by its place.
+    So does a tensor of uint8, as pixels are, by its brightness, and each of the numbers that are learned, by its place.
     """
     size = Feature.of("number", "int64")
     scalars = {name: feature for name, feature in features.items() if feature.kind in _kinds(texts=texts)}
@@ -43,6 +45,7 @@ def scalar_features(features: Mapping[str, Feature], *, texts: bool) -> dict[str
         for name, feature in _learned(features)
         for place in range(feature.shape[0] or 0)
     }
+    scalars |= {f"{name}.brightness": Feature.of("number", "float64") for name in _pixels(features)}
     return scalars | {f"{name}.{side}": size for name in _images(features) for side in ("height", "width")}
 
 
@@ -56,6 +59,8 @@ def scalars_of(columns: Mapping[str, Column], features: Mapping[str, Feature], *
     for name, feature in _learned(features):
         numbers = np.asarray(columns[name]).T
         scalars |= {f"{name}.{place}": pa.array(each, _TYPES[feature.dtype]) for place, each in enumerate(numbers)}
+    for name in _pixels(features):
+        scalars[f"{name}.brightness"] = pa.array(_brightness(np.asarray(columns[name])))
     for name in _images(features):
         sizes = np.array([_size(encoded) for encoded in columns[name]], np.int64).reshape(-1, 2)
         scalars |= {f"{name}.width": pa.array(sizes[:, 0]), f"{name}.height": pa.array(sizes[:, 1])}
@@ -209,6 +214,22 @@ def _kinds(*, texts: bool) -> set[str]:
 
 def _images(features: Mapping[str, Feature]) -> list[str]:
     return [name for name, feature in features.items() if feature.kind == "image"]
+
+
+def _pixels(features: Mapping[str, Feature]) -> list[str]:
+    """Returns the tensors that may be pixels."""
+    return [
+        n
+        for n, feature in features.items()
+        if feature.kind == "tensor" and feature.dtype == "uint8" and 0 not in feature.shape
+    ]
+
+
+def _brightness(pixels: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Returns the mean of at most MAX_PIXELS values of each of [n, ...], spread evenly, so that it costs little."""
+    flat = pixels.reshape(len(pixels), -1)
+    places = np.linspace(0, flat.shape[1] - 1, min(flat.shape[1], MAX_PIXELS)).round().astype(np.int64)
+    return np.asarray(flat.take(places, axis=1).mean(axis=1, dtype=np.float64))
 
 
 def _learned(features: Mapping[str, Feature]) -> list[tuple[str, Feature]]:

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,18 +77,33 @@ def test_a_training_that_breaks_off_stays_where_it_was(server: None, digits: Dig
     assert len(json.loads(_found("millstream-broken-epochs").data)) == 1
 
 
-def test_a_server_that_is_gone_is_told_of_once_and_stops_nothing(
-    digits: Digits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_server_that_is_gone_or_silent_is_told_of_once_and_stops_nothing(
+    server: None, digits: Digits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, listens: bool
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live, "TIMEOUT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "millstream")
-    run = digits.run(*BEGIN)
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}), live.shown(run, digits.shards, page=str):
-        _close_epoch(run, 1, loss=0.5)
-        _wait_for(lambda: caplog.messages)
-        _close_epoch(run, 2, loss=0.25)
-    [message] = caplog.messages
+    run, said = digits.run("name=unseen", *BEGIN), []
+
+    @flow(persist_result=False)
+    def training() -> str:
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            if listens:
+                silent.listen()  # and never answers
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+            with temporary_settings({PREFECT_API_URL: url}), live.shown(run, digits.shards, page=str):
+                _close_epoch(run, 1, loss=0.5)
+                _wait_for(lambda: [each for each in caplog.records if each.name == "millstream"])
+                _close_epoch(run, 2, loss=0.25)
+            said.extend(each.getMessage() for each in caplog.records if each.name == "millstream")
+            return "trained"
+
+    assert training() == "trained"
+    [message] = said
     assert message.startswith(f"prefect: the progress of run {run.id} is not shown: ")
+    assert _found("millstream-unseen-progress") is None
 
 
 def _close_epoch(run: Run, epoch: int, *, loss: float) -> None:

@@ -17,7 +17,7 @@ from tasks.prepare.keys import hash_keys
 from tasks.prepare.manifest import QUARANTINE, BadExample, Feature, FeatureStatistics
 from tasks.prepare.scan import KEYS, SCALARS, kept_scan, scan
 from tasks.prepare.source import Batch, SourceSchema
-from tasks.prepare.statistics import QUANTILES, scalars_of, summarize
+from tasks.prepare.statistics import QUANTILES, scalar_features, scalars_of, summarize
 from tasks.prepare.tally import Tally
 from tests.prepare.framed import cut
 
@@ -154,6 +154,22 @@ def test_a_finished_scan_is_found_again_and_no_other(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     kept.write_text(kept.read_text().replace('"boot": "', '"boot": "another start, '))
     assert kept_scan(tmp_path) is None
+
+
+def test_tensors_of_bytes_stand_in_the_statistics_by_their_brightness() -> None:
+    tensors = {
+        "pixels": Feature.of("tensor", "uint8", (2, 2, 3)),
+        "large": Feature.of("tensor", "uint8", (100, 100, 3)),
+        "none": Feature.of("tensor", "uint8", (0, 3)),
+        "vector": Feature.of("tensor", "float32", (3,)),
+    }
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+    large = np.stack([np.full((100, 100, 3), 7, np.uint8), np.tile(np.array([0, 30, 60], np.uint8), (100, 100, 1))])
+    columns = {"pixels": pixels, "large": large, "none": np.zeros((2, 0, 3), np.uint8), "vector": np.ones((2, 3), "f")}
+    found = scalars_of(columns, tensors)
+    assert found["pixels.brightness"].to_pylist() == [5.5, 17.5]
+    assert found["large.brightness"].to_pylist() == [7, pytest.approx(30, abs=1)]  # of all channels alike
+    assert found.keys() == scalar_features(tensors, texts=False).keys() == {"pixels.brightness", "large.brightness"}
 
 
 def test_statistics_of_nothing_known_are_none(tmp_path: Path) -> None:
