@@ -31,27 +31,39 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
     name
         Name of the config; it has a deploy.retraining.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.events import Event, Resource
-    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
     from prefect.settings import PREFECT_API_URL
 
+    if "/" in name:
+        raise ConfigError(f"{name}: must be the name of a config, such as digits")
     url, deployment = PREFECT_API_URL.value(), f"retraining/{name}-retraining"
     if url is None:
         raise ConfigError(
             "PREFECT_API_URL: is not set; set it to the server that is to be told, as `millstream up` says"
         )
     where = scrub(url)
+    event_id = _send(name, deployment, where)
+    if json:
+        display.print_json({"event": EVENT, "id": event_id, "deployment": deployment})
+    else:
+        display.note(f"{name}: {EVENT} is told to {where}; it starts {deployment}, unless that is at work")
+
+
+def _send(name: str, deployment: str, where: str) -> str:
+    """Returns the id of the event once the server has it; raises ConfigError if it does not take it, or nobody listens."""
+    from prefect.client.orchestration import get_client
+    from prefect.events import Event, Resource
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
     resource = Resource({"prefect.resource.id": _resource_id(name), "prefect.resource.name": name})
     event = Event(event=EVENT, resource=resource)
     try:
         with get_client(sync_client=True) as client:
             problem = client.api_healthcheck()
             if problem is None:
-                client.read_deployment_by_name(deployment)  # or nobody would listen
+                client.read_deployment_by_name(deployment)
                 # Not emit_event, which returns before the server has it, and says nothing if it never gets it.
                 client.request("POST", "/events", json=[event.model_dump(mode="json")])
-    except (ObjectNotFound, ValueError):  # of a name with a slash
+    except ObjectNotFound:
         raise ConfigError(
             f"{name}: {where} has no deployment {deployment}; give the config a deploy.retraining, then `millstream "
             "deployments --write` and `prefect deploy --all`"
@@ -63,10 +75,7 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
             f"PREFECT_API_URL={where}: did not take the event ({scrub(str(problem))}); start a server with "
             "`millstream up`, or correct the URL"
         )
-    if json:
-        display.print_json({"event": event.event, "id": str(event.id), "deployment": deployment})
-    else:
-        display.note(f"{name}: {EVENT} is told to {where}; it starts {deployment}, unless that is at work")
+    return str(event.id)
 
 
 def _resource_id(name: str) -> str:

@@ -41,7 +41,7 @@ def lineage(reference: str, /, *, json: Json = False) -> None:
             display.text(f"{name:<13}  {value}\n")
 
 
-def reproduce(run_id: str, /, *overrides: Overrides, allow: Allow = "", json: Json = False) -> None:
+def reproduce(run: str, /, *overrides: Overrides, allow: Allow = "", json: Json = False) -> None:
     """Carries a run out once more, from what MLflow holds of it, and says how far the two lie apart.
 
     Refused, with the difference, if the config, the data, the code, the commit, Python or a package is not what it was.
@@ -51,14 +51,14 @@ def reproduce(run_id: str, /, *overrides: Overrides, allow: Allow = "", json: Js
 
     Parameters
     ----------
-    run_id
-        Id of a run, ours or MLflow's, or what else `millstream lineage` takes.
+    run
+        Id of a run, ours or MLflow's; or NAME, NAME@alias, NAME/version or serving/NAME/number, for the run it came of.
     """
     from tasks.promote.reproduction import plan_reproduction
     from tasks.workers import launch
 
     workspace = workspace_of()
-    plan = plan_reproduction(run_id, workspace, overrides=overrides, allow=allow)
+    plan = plan_reproduction(run, workspace, overrides=overrides, allow=allow)
     launch.warm_up()
     embedded.start()
     from flows.reproduction import reproduction

@@ -1,14 +1,16 @@
 """The challenge: a run's registered model is held against the champion and, if the gate lets it, takes its place."""
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.evaluate.report import EvalReport
 from tasks.export.manifest import ExportManifest
 from tasks.prepare.manifest import Shards
 from tasks.promote.gate import decide, unopposed
-from tasks.promote.promotion import CHALLENGER, CHAMPION, aliased, promote
+from tasks.promote.promotion import CHALLENGER, CHAMPION, promote
 from tasks.promote.record import GATE, GATE_REASONS_TAG, GATE_TAG, MAX_REASON, Champion, Decision, RegisteredModel
+from tasks.promote.registered import versions_by_alias
 from tasks.promote.serving_directory import served_version, serving_directory
 from tasks.runs import Run
 from tasks.track.client import answering, open_client, tracking_uri
@@ -30,30 +32,28 @@ def challenge(
     WorkerLost if the worker was lost more than `train.max_restarts` times.
     """
     uri, name, version = tracking_uri(run), challenger.name, challenger.version
-    with answering(f"{name}/{version}", uri, then="; give the same command again when it does: the gate is left"):
+    needs_mlflow = partial(
+        answering, f"{name}/{version}", uri, then="; give the same command again when it does: the gate is left"
+    )
+    with needs_mlflow():
         client = open_client(uri)
-        champion = aliased(client, name).get(CHAMPION)
-        if champion != version:
-            decision = decide(
-                run.config.promote.gate,
-                challenger,
-                report,
-                exported,
-                None if champion is None else _judge(run, shards, report, f"{name}/{champion}"),
-            )
-            decision.write(run.directory / GATE)
-            _mark(client, decision)
-        elif (run.directory / GATE).is_file():  # it came this far before an interruption
-            decision = Decision.read(run.directory / GATE)
-        else:
+        champion = versions_by_alias(client, name).get(CHAMPION)
+    if champion == version and (run.directory / GATE).is_file():  # it came this far before an interruption
+        decision = Decision.read(run.directory / GATE)
+    else:
+        if champion == version:
             decision = unopposed(challenger, report)
-            decision.write(run.directory / GATE)
+        else:
+            other = None if champion is None else _judge(run, shards, report, f"{name}/{champion}")
+            decision = decide(run.config.promote.gate, challenger, report, exported, other)
+        decision.write(run.directory / GATE)
+        with needs_mlflow():
             _mark(client, decision)
-        logger.info("gate: %s", decision.line)
-        served = served_version(serving_directory(run.workspace, name))
+    logger.info("gate: %s", decision.line)
+    served = served_version(serving_directory(run.workspace, name))
     if decision.accepted and (champion, served) != (version, version):
         reason = f"the gate: {'; '.join(decision.reasons)}"
-        promote(f"{name}/{version}", run.workspace, reason=reason, uri=uri, over=champion)
+        promote(f"{name}/{version}", run.workspace, reason=reason, uri=uri, judged_against=champion)
     return decision
 
 

@@ -18,6 +18,7 @@ from tasks.prepare.manifest import MANIFEST, FeatureStatistics, Histogram, Shard
 from tasks.promote.drift_plot import write_plot
 from tasks.promote.promotion import CHAMPION
 from tasks.promote.record import DRIFT, DRIFT_PLOT, Drift, FeatureDrift
+from tasks.promote.registered import versions_by_alias
 from tasks.runs import Run
 from tasks.track.client import first_line, open_client, tracking_uri
 from tasks.track.contents import DATA_ARTIFACTS
@@ -61,14 +62,14 @@ def compare(champion: ShardManifest, new: ShardManifest) -> tuple[dict[str, Feat
     classes likewise; what is missing is a group too.
     """
     before, after = champion.statistics, new.statistics
-    compared, left_out = {}, {}
+    compared, not_compared = {}, {}
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after:
-            left_out[name] = f"it is only in the {'new data' if name in after else 'data of the champion'}"
+            not_compared[name] = f"it is only in the {'new data' if name in after else 'data of the champion'}"
         elif (counts := _counts(before[name], after[name])) is None:
-            left_out[name] = "the statistics of both are not of one kind"
+            not_compared[name] = "the statistics of both are not of one kind"
         elif not all(each.any() for each in counts):
-            left_out[name] = "one of both has no words of it"
+            not_compared[name] = "one of both has no words of it"
         else:
             compared[name] = feature_drift(*counts)
     if champion.target_kind == new.target_kind != "regression":  # whose numbers have statistics
@@ -77,8 +78,8 @@ def compare(champion: ShardManifest, new: ShardManifest) -> tuple[dict[str, Feat
         ]
         compared[new.target] = feature_drift(*_by_name(*classes))
     elif champion.target_kind != new.target_kind:
-        left_out[new.target] = f"data.target.kind was {champion.target_kind} and is {new.target_kind}"
-    return compared, left_out
+        not_compared[new.target] = f"data.target.kind was {champion.target_kind} and is {new.target_kind}"
+    return compared, not_compared
 
 
 def feature_drift(before: Counts, after: Counts) -> FeatureDrift:
@@ -110,7 +111,7 @@ def _counts(before: FeatureStatistics, after: FeatureStatistics) -> tuple[Counts
 
 
 def _histogram(statistics: FeatureStatistics) -> Histogram | None:
-    """Returns that of a number; None of other kinds, and if the shards are of a release that made none."""
+    """Returns that of a number, an empty one if all are missing; None of other kinds, and if it was not made."""
     is_missing_everywhere = statistics.mean is None and statistics.vocabulary is None
     return Histogram() if is_missing_everywhere else statistics.histogram
 
@@ -154,15 +155,14 @@ def _champion(run: Run) -> tuple[str, ShardManifest] | None:
     champion = f"{name}@{CHAMPION}"
     try:
         client = open_client(uri)
-        models = client.search_registered_models(f"name = '{name}'")
-        number = models[0].aliases.get(CHAMPION) if models else None
+        number = versions_by_alias(client, name).get(CHAMPION)
         if number is None:
             logger.info("drift: %s has no champion yet", name)
             return None
         champion = f"{name}/{number}"
         with TemporaryDirectory(prefix="millstream-drift-") as folder:
             file = mlflow.artifacts.download_artifacts(
-                run_id=client.get_model_version(name, number).run_id,
+                run_id=client.get_model_version(name, str(number)).run_id,
                 artifact_path=f"{DATA_ARTIFACTS}/{MANIFEST}",
                 dst_path=folder,
                 tracking_uri=uri,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from tasks.errors import ConfigError, DataError, RunError
 from tasks.files import Record
 from tasks.promote.fetched import find_version, open_registry, parse_reference
-from tasks.promote.promotion import aliased
 from tasks.promote.record import Promotion
-from tasks.promote.registered import DIGEST_TAG
+from tasks.promote.registered import DIGEST_TAG, versions_by_alias
 from tasks.promote.serving_directory import history, serving_directory
 from tasks.track.client import answering, default_uri
 from tasks.track.contents import REPRODUCES_TAG
@@ -71,24 +70,23 @@ def find_lineages(reference: str, workspace: Path) -> tuple[Lineage, ...]:
 
 
 def find_origin(client: "MlflowClient", reference: str, workspace: Path, uri: str) -> Recorded:
-    """Returns what MLflow holds of the run that a reference leads to; raises as `find_lineages` does."""
+    """Returns what MLflow holds of the run of NAME, NAME@alias, NAME/version, serving/NAME/number or a run's id.
+
+    Raises ConfigError, DataError or RunError, with what there is, if there is no such thing.
+    """
     served = _SERVED.fullmatch(reference)
     if served is None:
         try:
             return find_recorded(client, reference, uri)
         except RunError:
             name, alias, number = parse_reference(reference)
-            if not (alias or number or _is_model(client, name)):
+            if not (alias or number or client.search_registered_models(f"name = '{name}'")):
                 raise
     version = find_version(client, reference if served is None else _version_served(served, workspace), uri)
     try:
         return find_recorded(client, str(version.run_id), uri)
     except RunError as error:
         raise DataError(f"{version.name}/{version.version}: the MLflow run that made it is gone: {error}") from None
-
-
-def _is_model(client: "MlflowClient", name: str) -> bool:
-    return any(model.name == name for model in client.search_registered_models(f"name = '{name}'"))
 
 
 def _version_served(served: re.Match[str], workspace: Path) -> str:
@@ -106,7 +104,7 @@ def _version_served(served: re.Match[str], workspace: Path) -> str:
 
 def _descendants(client: "MlflowClient", mlflow_run_id: str, workspace: Path) -> tuple[Descendant, ...]:
     versions = client.search_model_versions(f"run_id = '{mlflow_run_id}'")
-    aliases = {name: aliased(client, name) for name in {version.name for version in versions}}
+    aliases = {name: versions_by_alias(client, name) for name in {version.name for version in versions}}
     changes = {name: history(serving_directory(workspace, name)) for name in aliases}
     found = [
         Descendant(

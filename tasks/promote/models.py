@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import ConfigError
 from tasks.promote.fetched import open_registry, suggestion
-from tasks.promote.promotion import SERVING_TAG, aliased
+from tasks.promote.promotion import SERVING_TAG
 from tasks.promote.record import ModelVersion
-from tasks.promote.registered import DATA_TAG, FIGURE_TAG, RUN_TAG
+from tasks.promote.registered import DATA_TAG, FIGURE_TAG, RUN_TAG, versions_by_alias
 from tasks.track.client import answering, default_uri, is_outage, without_password
 from tasks.track.provenance import COMMIT_TAG
 
@@ -31,7 +31,7 @@ def list_models(name: str, workspace: Path) -> list[ModelVersion]:
             raise ConfigError(f"{name}: {without_password(uri)} has no such model; {suggestion(client, name)}")
         # The aliases stand with the model and the version, not with what a search finds.
         names: dict[int, list[str]] = defaultdict(list)
-        for alias, number in sorted(aliased(client, name).items()):
+        for alias, number in sorted(versions_by_alias(client, name).items()):
             names[number].append(alias)
         return [_known(client, version, tuple(names[int(version.version)])) for version in versions]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.config import Config
-from tasks.promote.promotion import CHAMPION, SERVING_TAG, aliased
+from tasks.promote.promotion import CHAMPION, SERVING_TAG
 from tasks.promote.record import GATE_TAG, REJECTED
-from tasks.promote.registered import DATA_TAG, RUN_TAG
+from tasks.promote.registered import DATA_TAG, RUN_TAG, versions_by_alias
 from tasks.track.client import answering, default_uri, open_client
 
 _SECONDS_PER_DAY = 86400
@@ -32,7 +32,7 @@ def occasion(config: Config, workspace: Path, data_digest: str) -> Occasion:
     with answering(name, uri):
         client = open_client(uri)
         versions = client.search_model_versions(f"name = '{name}'", order_by=["version_number DESC"])
-        champion = aliased(client, name).get(CHAMPION) if versions else None
+        champion = versions_by_alias(client, name).get(CHAMPION)
     if champion is None:
         return Occasion(True, f"{name} has no champion yet")
     tried = [

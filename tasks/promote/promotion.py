@@ -20,6 +20,7 @@ from tasks.errors import ConfigError, DataError, MillstreamError, RunError, Trac
 from tasks.files import lock, write_atomic
 from tasks.promote.fetched import fetch_model, open_registry, parse_reference, suggestion
 from tasks.promote.record import MAX_REASON, Promotion
+from tasks.promote.registered import versions_by_alias
 from tasks.promote.serving_directory import (
     HISTORY,
     JOURNAL,
@@ -45,13 +46,18 @@ logger = logging.getLogger("millstream")
 
 
 def promote(
-    reference: str, workspace: Path, *, reason: str, uri: str | None = None, over: int | Literal["any"] | None = "any"
+    reference: str,
+    workspace: Path,
+    *,
+    reason: str,
+    uri: str | None = None,
+    judged_against: int | Literal["any"] | None = "any",
 ) -> Promotion:
     """Returns the change that made NAME, NAME@alias or NAME/version the champion of its name, and the served model.
 
-    The champion before is @previous since. `uri`: of the registry; default: the workspace's. `over`: the champion that
-    it was judged against, None if there was none. Raises what `fetch_model` does, ConfigError if it is the champion
-    already, RunError if another change of the name is under way or the champion is not that of `over`, TrackingError if
+    The champion before is @previous since. `uri`: of the registry; default: the workspace's. `judged_against`: the
+    champion then, None if there was none. Raises what `fetch_model` does, ConfigError if it is the champion
+    already, RunError if another change of the name is under way or the champion is another by now, TrackingError if
     MLflow stops answering: then the next command finishes it.
     """
     name, _, _ = parse_reference(reference)
@@ -61,10 +67,11 @@ def promote(
             return False
         if champion == version and served_version(serving_directory(workspace, name)) == version:
             raise ConfigError(f"{name}/{version}: is the champion already, and what is served")
-        if over not in ("any", champion, version):
+        if judged_against not in ("any", champion, version):
+            then = "none" if judged_against is None else f"version {judged_against}"
             raise RunError(
-                f"{name}/{version}: the champion is version {champion} by now, where it was judged against "
-                f"{'none' if over is None else f'version {over}'}; give the same command again, which judges it anew"
+                f"{name}/{version}: the champion is version {champion} by now, where it was judged against {then}; "
+                "give the same command again, which judges it anew"
             )
         return True
 
@@ -90,11 +97,6 @@ def rollback(name: str, workspace: Path, *, reason: str) -> Promotion:
     return _carry_out("rollback", f"{name}@{PREVIOUS}", workspace, is_due, reason=reason)
 
 
-def aliased(client: "MlflowClient", name: str) -> dict[str, int]:
-    """Returns the version of each alias of a registered model."""
-    return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
-
-
 def _carry_out(
     kind: Literal["promote", "rollback"],
     reference: str,
@@ -118,7 +120,7 @@ def _carry_out(
         with _alone(serving_directory(workspace, name)) as directory:
             finished = _finish(client, directory, uri)
             with _fetched(reference, uri, directory) as (version, digest, model):
-                champion = aliased(client, name).get(CHAMPION)
+                champion = versions_by_alias(client, name).get(CHAMPION)
                 if not is_due(version, champion, finished):
                     assert finished is not None
                     return finished
@@ -175,7 +177,7 @@ def _apply(client: "MlflowClient", directory: Path, change: Promotion, model: Pa
             name, str(change.replaced), REPLACED_TAG, f"by version {version} ({change.kind}): {_signed(change)}"
         )
     client.set_registered_model_alias(name, CHAMPION, version)
-    if aliased(client, name).get(CHALLENGER) == change.version:
+    if versions_by_alias(client, name).get(CHALLENGER) == change.version:
         client.delete_registered_model_alias(name, CHALLENGER)
     with _writing(directory):
         publish(model, directory, change.number)

@@ -1,11 +1,14 @@
 """Registered: the runs of ours whose models the MLflow registry holds."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.errors import TrackingError
 from tasks.files import Record
 from tasks.track.client import answering, is_missing, open_client
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 # Of a model version.
 RUN_TAG, DIGEST_TAG, MANIFEST_DIGEST_TAG = "millstream.run_id", "millstream.digest", "millstream.manifest_digest"
@@ -19,6 +22,12 @@ class Registered(Record):
     """A version of a model is of the run."""
     aliased: frozenset[str]
     """An alias, such as champion, names such a version."""
+
+
+def versions_by_alias(client: "MlflowClient", name: str) -> dict[str, int]:
+    """Returns the version of each alias of a registered model; none if there is no such model."""
+    models = client.search_registered_models(f"name = '{name}'")
+    return {alias: int(version) for model in models for alias, version in model.aliases.items()}
 
 
 def registered_runs(uri: str) -> Registered:

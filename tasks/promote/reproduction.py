@@ -24,8 +24,9 @@ from tasks.train.weights import WeightDifference, compare_checkpoints
 Subject = Literal["config", "data", "code", "commit", "python", "packages"]
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)
 _UNKNOWN, _NONE = "unknown", "none"
-# Of the clock, the exported files and the champion of the day; all else follows from config, data and code.
-_NOT_REPRODUCED = ("perf/", "export/", "champion/")
+# Of the clock, the exported files, and what a retraining measures by the champion of its day; all else follows from
+# config, data and code.
+_NOT_COMPARED = ("perf/", "export/", "champion/", "drift/")
 
 
 class Difference(Record):
@@ -108,7 +109,7 @@ class Reproduction(Record):
 
 
 def plan_reproduction(reference: str, workspace: Path, *, overrides: Sequence[str] = (), allow: str = "") -> Plan:
-    """Returns the run that a reference of `find_lineages` leads to as it is to be carried out; fetches its source.
+    """Returns the run that a reference of `find_origin` leads to as it is to be carried out; fetches its source.
 
     `allow`: subjects, with commas between, that may have changed. Raises RunError that names all that has changed and
     is not allowed, or if the run has no end to compare with; ConfigError, DataError or TrackingError if it is not
@@ -164,7 +165,7 @@ def compare_with_first(plan: Plan, run: Run, trained: TrainResult, *, url: str) 
     """
     then = plan.recorded.metrics
     now = {name: values[max(values)] for name, values in events.history(run.events).items()}
-    names = sorted(name for name in {*then, *now} if not name.startswith(_NOT_REPRODUCED))
+    names = sorted(name for name in {*then, *now} if not name.startswith(_NOT_COMPARED))
     first = _find_checkpoint(plan.recorded, run.workspace)
     return Reproduction(
         run_id=run.id,

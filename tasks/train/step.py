@@ -32,7 +32,7 @@ class StepOutcomes(NamedTuple):
     wait_seconds: tf.Tensor
     """float64, from asking for the batch to having it on the replicas; NaN of a step that was not timed (`Clock`)."""
     elapsed_seconds: tf.Tensor
-    """float64, from the begin of the first step to the end of this one; NaN where nobody looked, not of the last."""
+    """float64, from the start of the first step to the end of this one; NaN where not timed, as the last is."""
 
 
 RunSteps = Callable[[tf.data.Iterator, tf.Tensor], StepOutcomes]
@@ -53,13 +53,13 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
             number: tf.Tensor, asked: tf.Tensor, quick: tf.Tensor, healthy: tf.Tensor, columns: Columns
         ) -> tuple[Any, ...]:
             timed, last = clock.is_due(number, quick), tf.equal(number + 1, num_steps)
-            batch, begun = timed_next(strategy, iterator, clock.when(timed), asked)
+            batch, ready = timed_next(strategy, iterator, clock.when(timed), asked)
             num_valid = _first(strategy, batch["num_valid"])
-            with tf.control_dependencies([begun]):
+            with tf.control_dependencies([ready]):
                 loss, score, healthy, applied = step(batch, healthy)
             with tf.control_dependencies([loss, applied]):
                 done = clock.when(timed | last | clock.is_due(number + 1, quick))()
-            values = (loss, score, num_valid, healthy, applied, begun - asked, done - begin)
+            values = (loss, score, num_valid, healthy, applied, ready - asked, done - loop_start)
             columns = tuple(column.write(number, value) for column, value in zip(columns, values, strict=True))
             with tf.device("CPU"):  # or the next reading would wait for an accelerator
                 quick = tf.where(timed, done - asked < QUICK_SECONDS, quick)
@@ -67,8 +67,9 @@ def make_run_steps(setup: Setup, config: TrainConfig, *, clock: Clock) -> RunSte
 
         dtypes = _dtypes(keras.config.floatx())
         columns = tuple(tf.TensorArray(dtype, size=num_steps, element_shape=[]) for dtype in dtypes)
-        begin = clock.read()
-        start = (tf.constant(0), begin, tf.constant(True), tf.constant(True), columns)
+        loop_start = clock.read()
+        quick = tf.constant(True)  # until the first, which is timed in any case, shows that it is not
+        start = (tf.constant(0), loop_start, quick, tf.constant(True), columns)
         # Not a loop in Python, which only AutoGraph could put into the graph; it is off in workers.
         *_, columns = tf.while_loop(lambda number, *_: number < num_steps, take, start, parallel_iterations=1)
         return StepOutcomes(*(column.stack() for column in columns))

@@ -21,3 +21,8 @@ from tasks.errors import ConfigError
 def test_a_server_that_is_not_there_is_named(url, problem):
     with temporary_settings({PREFECT_API_URL: url}), pytest.raises(ConfigError, match=problem):
         notify_data("digits")
+
+
+def test_a_name_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match=r"^conf/digits\.yaml: must be the name of a config, such as digits"):
+        notify_data("conf/digits.yaml")

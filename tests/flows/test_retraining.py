@@ -11,7 +11,7 @@ from prefect.testing.utilities import prefect_test_harness
 
 from flows import embedded
 from flows.promotion import GATE_NOT_MET, retrain, rollback
-from tasks.promote.promotion import aliased
+from tasks.promote.registered import versions_by_alias
 from tasks.promote.serving_directory import numbers, serving_directory
 from tests.flows.conftest import DIGITS
 
@@ -43,7 +43,7 @@ def test_the_champion_changes_only_by_the_gate_or_by_hand(
         return json.loads(capsys.readouterr().out)
 
     def known() -> tuple[dict[str, int], list[int]]:
-        return aliased(client, "digits"), numbers(serving_directory(tmp_path, "digits"))
+        return versions_by_alias(client, "digits"), numbers(serving_directory(tmp_path, "digits"))
 
     with prefect_test_harness(server_startup_timeout=120):
         first = retrained()

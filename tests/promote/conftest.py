@@ -15,9 +15,9 @@ from tasks.evaluate.stage import evaluate
 from tasks.export.manifest import ExportManifest
 from tasks.export.stage import export
 from tasks.prepare.manifest import Shards
-from tasks.promote.promotion import aliased
 from tasks.promote.record import RegisteredModel
 from tasks.promote.register import register
+from tasks.promote.registered import versions_by_alias
 from tasks.runs import Run, open_run
 from tasks.track.client import open_client
 from tasks.track.tracker import tracked
@@ -75,7 +75,7 @@ def place(every_kind: Registered, tmp_path: Path) -> tuple[Path, MlflowClient]:
     shutil.copyfile(every_kind.run.workspace / "mlflow.db", tmp_path / "mlflow.db")
     client = open_client(f"sqlite:///{tmp_path / 'mlflow.db'}")
     first = client.get_model_version("every_kind", "1")
-    for alias in aliased(client, "every_kind"):
+    for alias in versions_by_alias(client, "every_kind"):
         client.delete_registered_model_alias("every_kind", alias)
     files = client.get_model_version_download_uri("every_kind", "1")
     for _ in range(2):

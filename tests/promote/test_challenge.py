@@ -6,8 +6,9 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from tasks.promote.challenge import challenge
-from tasks.promote.promotion import aliased, promote
+from tasks.promote.promotion import promote
 from tasks.promote.record import GATE, Decision
+from tasks.promote.registered import versions_by_alias
 from tasks.promote.serving_directory import numbers, serving_directory
 from tasks.runs import find_run
 from tests.promote.conftest import Registered
@@ -26,5 +27,5 @@ def test_what_was_promoted_by_hand_before_the_gate_was_asked_stays_the_champion(
         assert (decision.accepted, decision.reasons) == (True, ("it is the champion already",))
     assert Decision.read(run.directory / GATE) == decision
     assert client.get_model_version("every_kind", "1").tags["millstream.gate"] == "accepted"
-    assert aliased(client, "every_kind") == {"champion": 1}
+    assert versions_by_alias(client, "every_kind") == {"champion": 1}
     assert numbers(serving_directory(workspace, "every_kind")) == [1]

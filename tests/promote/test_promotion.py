@@ -13,8 +13,9 @@ from tasks.errors import ConfigError, DataError, RunError
 from tasks.export.manifest import digest_model
 from tasks.files import lock, verify
 from tasks.promote.models import list_models
-from tasks.promote.promotion import REPLACED_TAG, SERVING_TAG, aliased, promote, rollback
+from tasks.promote.promotion import REPLACED_TAG, SERVING_TAG, promote, rollback
 from tasks.promote.record import MAX_REASON
+from tasks.promote.registered import versions_by_alias
 from tasks.promote.serving_directory import JOURNAL, history, numbers, serving_directory
 from tests.promote.conftest import Registered
 
@@ -37,7 +38,7 @@ def test_the_champion_is_what_is_served_and_the_one_before_it_comes_back_in_one_
         ("rollback", 1, 2, 3),
         ("promote", 3, 1, 4),
     ]
-    assert aliased(client, "every_kind") == {"champion": 3, "previous": 1}
+    assert versions_by_alias(client, "every_kind") == {"champion": 3, "previous": 1}
     directory = serving_directory(workspace, "every_kind")
     assert history(directory) == changes
     assert {path.name for path in directory.iterdir() if path.is_dir()} == {"3", "4"}
@@ -95,13 +96,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(place: tuple[Path, Mlflow
     with pytest.raises(DataError, match="are not those that were registered"):
         promote("every_kind/2", workspace, reason="")
     with pytest.raises(RunError, match="the champion is version 1 by now, where it was judged against version 2; give"):
-        promote("every_kind/3", workspace, reason="", over=2)
+        promote("every_kind/3", workspace, reason="", judged_against=2)
     with (
         lock(serving_directory(workspace, "every_kind") / ".lock"),
         pytest.raises(RunError, match="another command is changing what is served"),
     ):
         promote("every_kind/3", workspace, reason="")
-    assert aliased(client, "every_kind") == {"champion": 1}
+    assert versions_by_alias(client, "every_kind") == {"champion": 1}
     assert {path.name for path in serving_directory(workspace, "every_kind").iterdir()} == {
         "1",
         ".lock",
@@ -117,7 +118,7 @@ def test_an_interrupted_promotion_that_is_given_again_is_finished(place: tuple[P
     begun.write(directory / JOURNAL)
     assert promote("every_kind/2", workspace, reason="once more") == begun
     assert history(directory) == [first, begun]
-    assert aliased(client, "every_kind") == {"champion": 2, "previous": 1}
+    assert versions_by_alias(client, "every_kind") == {"champion": 2, "previous": 1}
 
 
 def test_a_rollback_that_was_interrupted_and_is_given_again_goes_back_once(place: tuple[Path, MlflowClient]) -> None:
@@ -128,7 +129,7 @@ def test_a_rollback_that_was_interrupted_and_is_given_again_goes_back_once(place
     begun = second.model_copy(update={"kind": "rollback", "version": 1, "replaced": 2, "number": 3})
     begun.write(directory / JOURNAL)
     assert rollback("every_kind", workspace, reason="once more") == begun
-    assert aliased(client, "every_kind") == {"champion": 1, "previous": 2}
+    assert versions_by_alias(client, "every_kind") == {"champion": 1, "previous": 2}
     assert len(history(directory)) == 3
 
 
@@ -156,7 +157,7 @@ def test_a_disk_that_takes_nothing_is_named_and_not_mlflow(place: tuple[Path, Ml
         promote("every_kind/2", workspace, reason="")
     (directory / "2.incomplete").unlink()
     assert promote("every_kind/2", workspace, reason="").number == 2
-    assert aliased(client, "every_kind") == {"champion": 2, "previous": 1}
+    assert versions_by_alias(client, "every_kind") == {"champion": 2, "previous": 1}
 
 
 def test_a_reason_of_any_length_is_kept_as_far_as_the_registry_takes_it(place: tuple[Path, MlflowClient]) -> None:
@@ -204,6 +205,6 @@ def test_what_a_kill_leaves_half_done_the_next_command_finishes(
         ("rollback", 1, 3),
     ]
     assert history(directory)[-1] == back
-    assert aliased(client, "every_kind") == {"champion": 1, "previous": 2}
+    assert versions_by_alias(client, "every_kind") == {"champion": 1, "previous": 2}
     assert not (directory / JOURNAL).exists()
     assert not list(directory.glob(".fetched-*"))
