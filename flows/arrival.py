@@ -49,7 +49,7 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
 
 
 def _send(name: str, deployment: str, where: str) -> str:
-    """Returns the id of the event once the server has it; raises ConfigError if it does not take it, or nobody listens."""
+    """Returns the id of the event once the server has it; raises ConfigError if it never does, or nobody listens."""
     from prefect.client.orchestration import get_client
     from prefect.events import Event, Resource
     from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
