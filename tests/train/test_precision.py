@@ -29,6 +29,7 @@ SHORT = (
 CONSTANT = "train.optimizer.schedule.kind=constant"
 SGD = ("train.optimizer.name=sgd", "train.optimizer.learning_rate=0.1", CONSTANT)
 FLOAT16 = "train.precision=mixed_float16"
+ROUNDING = 2**-11  # of a float16 between 1/2 and 1: half of its last bit
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,10 @@ def test_one_replica_skips_the_same_steps(trainer, poison, overflowed):
     assert one.num_overflows == 2
     two, one = last(overflowed[1]), last(one)
     assert one.keys() == two.keys()
-    # In 16 bits the order of a sum shows.
-    assert max(float(np.abs(one[name] - two[name]).max()) for name in one) <= 1e-3
+    for name in (name for name in one if one[name].ndim == 0):  # updates, steps since the last overflow, loss scale
+        assert one[name] == two[name]
+    # In 16 bits the order of a sum shows, another one on each kind of CPU: a rounding a step, of numbers up to 1.
+    assert max(float(np.abs(one[name] - two[name]).max()) for name in one) <= 46 * ROUNDING
 
 
 @pytest.mark.prove
