@@ -50,9 +50,10 @@ def notify_data(name: str, /, *, json: Json = False) -> None:
 
 def _send(name: str, deployment: str, where: str) -> str:
     """Returns the id of the event once the server has it; raises ConfigError if it never does, or nobody listens."""
+    from httpx import HTTPError
     from prefect.client.orchestration import get_client
     from prefect.events import Event, Resource
-    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+    from prefect.exceptions import ObjectNotFound
 
     resource = Resource({"prefect.resource.id": _resource_id(name), "prefect.resource.name": name})
     event = Event(event=EVENT, resource=resource)
@@ -68,7 +69,7 @@ def _send(name: str, deployment: str, where: str) -> str:
             f"{name}: {where} has no deployment {deployment}; give the config a deploy.retraining, then `millstream "
             "deployments --write` and `prefect deploy --all`"
         ) from None
-    except PrefectHTTPStatusError as error:
+    except HTTPError as error:
         problem = error
     if problem is not None:
         raise ConfigError(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tasks.prepare.manifest import Histogram
 
+MAX_SHARE = 0.2  # of the numbers in one bin, if they are not all the same
 MAX_BINS = 256  # about 3 KB a feature in the manifest; of a normal or log-normal million the fullest bin holds 5 %
 
 _MAGNITUDE = np.int64(2**63 - 1)  # all bits but the sign
@@ -38,6 +39,18 @@ def side_by_side(one: Histogram, other: Histogram) -> tuple[NDArray[np.int64], N
     for row, its_places, each in zip(counts, places, (one, other), strict=True):
         np.add.at(row, np.searchsorted(bins, its_places), each.counts)
     return counts[0], counts[1]
+
+
+def is_too_coarse(one: Histogram, other: Histogram, quantiles: NDArray[np.float64]) -> bool:
+    """Returns whether `side_by_side` has over MAX_SHARE of `one` in a bin in which several of its `quantiles` [n] lie.
+
+    So it is with many numbers close together beside a few of quite another size: how the many move is not seen.
+    """
+    dropped_bits = max(one.dropped_bits, other.dropped_bits)
+    places, counts = _summed(_places(one, dropped_bits), np.array(one.counts, np.int64))
+    within = _flipped((np.unique(quantiles) + 0.0).view(np.int64)) >> dropped_bits
+    full = places[counts > MAX_SHARE * counts.sum()]
+    return any(np.count_nonzero(within == place) > 1 for place in full)
 
 
 def _fitted(dropped_bits: int, places: NDArray[np.int64], counts: NDArray[np.int64]) -> Histogram:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
 
 from tasks.errors import DataError
-from tasks.prepare.histogram import side_by_side
+from tasks.prepare.histogram import is_too_coarse, side_by_side
 from tasks.prepare.manifest import MANIFEST, FeatureStatistics, Histogram, ShardManifest, Shards
 from tasks.promote.drift_plot import write_plot
 from tasks.promote.promotion import CHAMPION
@@ -66,8 +66,8 @@ def compare(champion: ShardManifest, new: ShardManifest) -> tuple[dict[str, Feat
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after:
             not_compared[name] = f"it is only in the {'new data' if name in after else 'data of the champion'}"
-        elif (counts := _counts(before[name], after[name])) is None:
-            not_compared[name] = "the statistics of both are not of one kind"
+        elif isinstance(counts := _counts(before[name], after[name]), str):
+            not_compared[name] = counts
         elif not all(each.any() for each in counts):
             not_compared[name] = "one of both has no words of it"
         else:
@@ -98,22 +98,28 @@ def psi(expected: NDArray[np.float64], actual: NDArray[np.float64]) -> float:
     return float(np.sum((actual - expected) * np.log(actual / expected)))
 
 
-def _counts(before: FeatureStatistics, after: FeatureStatistics) -> tuple[Counts, Counts] | None:
-    """Returns how many examples or words each group has in both; None if they are not of one kind."""
+def _counts(before: FeatureStatistics, after: FeatureStatistics) -> tuple[Counts, Counts] | str:
+    """Returns how many examples or words each group has in both, or why that cannot be told."""
     if before.vocabulary is not None and after.vocabulary is not None:
         one, other = _by_name(dict(before.vocabulary), dict(after.vocabulary))
         return np.append(one, _num_unlisted(before)), np.append(other, _num_unlisted(after))
-    histograms = _histogram(before), _histogram(after)
-    if histograms[0] is None or histograms[1] is None:
-        return None
-    one, other = _in_groups(*side_by_side(histograms[0], histograms[1]))
-    return np.append(one, before.num_missing), np.append(other, after.num_missing)
+    if before.vocabulary is not None or after.vocabulary is not None:
+        return "the statistics of both are not of one kind"
+    champion, new = _histogram(before), _histogram(after)
+    if champion is None or new is None:
+        return "its shards were written before histograms were kept"
+    for each, beside, statistics in ((champion, new, before), (new, champion, after)):
+        if is_too_coarse(each, beside, np.array([*(statistics.quantiles or {}).values()])):
+            return (
+                "many of its numbers lie close together beside a few of quite another size, which hides how they move"
+            )
+    counts = _in_groups(*side_by_side(champion, new))
+    return np.append(counts[0], before.num_missing), np.append(counts[1], after.num_missing)
 
 
 def _histogram(statistics: FeatureStatistics) -> Histogram | None:
-    """Returns that of a number, an empty one if all are missing; None of other kinds, and if it was not made."""
-    is_missing_everywhere = statistics.mean is None and statistics.vocabulary is None
-    return Histogram() if is_missing_everywhere else statistics.histogram
+    """Returns that of a number, an empty one if all are missing; None if it was not made."""
+    return Histogram() if statistics.mean is None else statistics.histogram
 
 
 def _in_groups(before: Counts, after: Counts) -> tuple[Counts, Counts]:

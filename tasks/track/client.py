@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-from tasks.errors import TrackingError
+from tasks.errors import TrackingError, needs_the_user
 from tasks.files import lock
 from tasks.runs import Run
 from tasks.secrets import scrub
@@ -115,7 +115,7 @@ def answering(what: str, uri: str, *, then: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_outage(error):
+        if not is_outage(error) or needs_the_user(error):  # such as a disk that is full
             raise
         raise TrackingError(f"{what}: {without_password(uri)} does not answer ({first_line(error)}){then}") from error
 

@@ -26,7 +26,10 @@ COUNTS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_s
 
 def _numbers(numbers: list[float], *, missing: int = 0) -> FeatureStatistics:
     array = np.array(numbers, np.float64)
-    return FeatureStatistics(num_missing=missing, mean=float(array.mean()), histogram=histogram_of(array))
+    quantiles = {str(level): float(np.quantile(array, level)) for level in (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)}
+    return FeatureStatistics(
+        num_missing=missing, mean=float(array.mean()), quantiles=quantiles, histogram=histogram_of(array)
+    )
 
 
 def _manifest(digits: Digits, statistics: dict[str, FeatureStatistics], **counts: int) -> ShardManifest:
@@ -118,10 +121,22 @@ def test_what_cannot_be_compared_is_named_with_its_reason(digits: Digits) -> Non
         "gone": "it is only in the data of the champion",
         "new": "it is only in the new data",
         "kind": "the statistics of both are not of one kind",
-        "old": "the statistics of both are not of one kind",
+        "old": "its shards were written before histograms were kept",
         "text": "one of both has no words of it",
         "label": "data.target.kind was multiclass and is multi_label",
     }
+
+
+def test_numbers_that_move_unseen_beside_a_few_of_another_size_are_not_said_to_stay(digits: Digits) -> None:
+    def drift(before: list[float], after: list[float]) -> tuple[dict[str, FeatureDrift], dict[str, str]]:
+        return compare(*(_manifest(digits, {"x": _numbers(numbers)}) for numbers in (before, after)))
+
+    draws = np.random.default_rng(0)
+    few, many, zeros = draws.normal(0, 1, 500), draws.normal(1000, 1, 9500), np.zeros(9500)
+    assert "hides how they move" in drift([*few, *many], [*few, *many + 5])[1]["x"]
+    assert "x" in drift([*many], [*few, *many])[1]  # of which the bins are as coarse
+    assert drift([*many], [*many + 5])[0]["x"].psi > 5
+    assert drift([*few, *zeros], [*few, *zeros])[0]["x"].psi == 0  # one number, however often
 
 
 def test_the_plot_takes_any_number_of_features_of_any_name(tmp_path: Path) -> None:
