@@ -2,6 +2,7 @@
 
 import logging
 import math
+from contextlib import ExitStack
 from pathlib import Path
 
 from prefect import flow, runtime, task
@@ -129,11 +130,14 @@ def search(config: Config, workspace: Path) -> Swept:
     shards = prepare(config, download(config, workspace), workspace)
     code = code_digest(config.model, config.train.loss)
     study = open_study(workspace, config, space, data_digest=shards.data_digest, code_digest=code)
-    try:
-        with lock(study.directory / "lock", timeout_seconds=0):
-            return _carried_out(study, workspace, shards)
-    except TimeoutError:
-        raise RunError(f"sweep {study.id} is being carried out by another process; wait for it, or stop it") from None
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(study.directory / "lock", timeout_seconds=0))
+        except TimeoutError:
+            raise RunError(
+                f"sweep {study.id} is being carried out by another process; wait for it, or stop it"
+            ) from None
+        return _carried_out(study, workspace, shards)
 
 
 def _carried_out(study: Study, workspace: Path, shards: Shards) -> Swept:
@@ -148,8 +152,8 @@ def _carried_out(study: Study, workspace: Path, shards: Shards) -> Swept:
     ) as parent:
         write_atomic(known, parent.run_id.encode())
         while (trial := study.next()) is not None:
-            with_name = _carry_out.with_options(task_run_name=f"trial-{trial.number}")
-            done = with_name(study, trial, workspace, shards, parent)
+            named = carry_out.with_options(task_run_name=f"trial-{trial.number}")
+            done = named(study, trial, workspace, shards, parent)
             logger.info("sweep: trial %d of %d %s", done.number + 1, study.search.num_trials, _line(study, done))
         best, trials = study.best(), study.trials()
         if best is None or best.best is None:
@@ -171,7 +175,7 @@ def _carried_out(study: Study, workspace: Path, shards: Shards) -> Swept:
 
 
 @task(name="trial", cache_policy=NO_CACHE, persist_result=False)
-def _carry_out(study: Study, trial: Trial, workspace: Path, shards: Shards, parent: Parent) -> Trial:
+def carry_out(study: Study, trial: Trial, workspace: Path, shards: Shards, parent: Parent) -> Trial:
     """Returns a trial that is over, its outcome written: it goes on from its last checkpoint if it was interrupted."""
     try:
         config = trial_config(study.config, trial.values)
@@ -201,11 +205,14 @@ def _train(study: Study, trial: Trial, config: Config, workspace: Path, shards: 
 
 def _trained(study: Study, trial: Trial, run: Run, shards: Shards, parent: Parent) -> Trial:
     """Returns a trial with what its training came to: its end, or that it was given up."""
+    judged = 0
 
     def judge() -> None:
         # Each epoch by itself, in order: what is given up must not depend on how soon its figures are seen here.
+        nonlocal judged
         figures = _by_epoch(run, study.metric)
-        for epoch in figures:
+        for epoch in [each for each in figures if each > judged]:
+            judged = epoch
             seen = trial.model_copy(update={"figures": {each: figures[each] for each in figures if each <= epoch}})
             if study.is_hopeless(seen):
                 raise _Pruned(seen.model_copy(update={"status": "pruned", "reason": f"given up after epoch {epoch}"}))

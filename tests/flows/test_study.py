@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flows.study import Study, Trial, check_space, open_study
+from flows.sweep import carry_out
 from tasks.config import build_config, load_config
 from tasks.errors import ConfigError
 from tasks.strict_yaml import read_tree
@@ -24,7 +25,7 @@ def study_of(folder: Path, **fields: Any) -> Study:
     return open_study(folder, config, check_space(config), data_digest="d", code_digest="c")
 
 
-def carry_out(study: Study, loss: Callable[[int], float]) -> list[Trial]:
+def go_through(study: Study, loss: Callable[[int], float]) -> list[Trial]:
     """Returns the trials of a study that is gone through without a training."""
     while (trial := study.next()) is not None:
         figures = {epoch: loss(trial.number) / epoch for epoch in (1, 2)}
@@ -67,7 +68,7 @@ def test_a_config_without_a_space_is_refused_with_an_example() -> None:
 
 def test_the_same_trials_come_of_the_same_seed_and_others_of_another(tmp_path: Path) -> None:
     once, again, other = (
-        carry_out(study_of(tmp_path / name, num_trials=12, seed=seed), lambda number: 1 / (number + 1))
+        go_through(study_of(tmp_path / name, num_trials=12, seed=seed), lambda number: 1 / (number + 1))
         for name, seed in (("once", 3), ("again", 3), ("other", 4))
     )
     assert once == again
@@ -81,16 +82,16 @@ def test_an_interrupted_trial_comes_first_and_more_trials_go_on(tmp_path: Path) 
     study = study_of(tmp_path, num_trials=3)
     first = study.next()
     assert study.next() == first  # it is not over
-    assert len(carry_out(study, float)) == 3
+    assert len(go_through(study, float)) == 3
     assert study.next() is None
     more = study_of(tmp_path, num_trials=5)
     assert more.directory == study.directory
-    assert len(carry_out(more, float)) == 5
+    assert len(go_through(more, float)) == 5
 
 
 def test_best_config_is_the_file_with_the_best_values_laid_over_it(tmp_path: Path) -> None:
     study = study_of(tmp_path, num_trials=4)
-    trials = carry_out(study, lambda number: [3.0, 1.0, 2.0, 1.0][number])
+    trials = go_through(study, lambda number: [3.0, 1.0, 2.0, 1.0][number])
     best = study.best()
     assert best == trials[1]  # of equals the first
     values = [f"{name}={value}" for name, value in best.values.items()]
@@ -99,7 +100,7 @@ def test_best_config_is_the_file_with_the_best_values_laid_over_it(tmp_path: Pat
 
 def test_a_trial_is_given_up_if_it_is_worse_than_half_of_those_before_it(tmp_path: Path) -> None:
     study = study_of(tmp_path, num_trials=4, pruning={"first_trials": 3, "first_epochs": 2})
-    carry_out(
+    go_through(
         study_of(tmp_path, num_trials=3, pruning={"first_trials": 3, "first_epochs": 2}), lambda number: 2.0 + number
     )
     trial = study.next()
@@ -117,7 +118,22 @@ def test_a_trial_is_given_up_if_it_is_worse_than_half_of_those_before_it(tmp_pat
 
 def test_no_trial_is_given_up_before_some_came_to_their_end(tmp_path: Path) -> None:
     study = study_of(tmp_path, pruning={"first_trials": 2})
-    carry_out(study_of(tmp_path, num_trials=1, pruning={"first_trials": 2}), float)
+    go_through(study_of(tmp_path, num_trials=1, pruning={"first_trials": 2}), float)
     trial = study.next()
     assert trial is not None
     assert not study.is_hopeless(trial.model_copy(update={"figures": {1: 99.0}}))
+
+
+def test_a_trial_whose_settings_do_not_go_together_fails_and_the_next_one_follows(tmp_path: Path) -> None:
+    space = {"train.loss": {"choices": ["auto", "mine:loss"]}, "train.label_smoothing": {"choices": [0.0, 0.1]}}
+    study = study_of(tmp_path, space=space, num_trials=2)
+    first = study.next()
+    assert first is not None
+    wrong = first.model_copy(update={"values": {"train.loss": "mine:loss", "train.label_smoothing": 0.1}})
+    done = carry_out.fn(study, wrong, tmp_path, None, None)  # it needs no shards to be refused
+    assert (done.status, done.reason.partition(":")[0]) == ("failed", "train.label_smoothing=0.1")
+    assert study.trials() == [done]
+    following = study.next()
+    assert following is not None
+    assert following.number == 1
+    assert study.best() is None
