@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def sweep(config: Path, *overrides: Overrides, json: Json = False) -> None:
     """A search for better settings: many trainings, the best of them as best.yaml; goes on where it was interrupted.
 
-    Example: millstream sweep conf/digits.yaml sweep.num_trials=10
+    Example: millstream sweep conf/digits.yaml 'sweep.space={model.args.width: {choices: [16, 32]}}' sweep.num_trials=4
 
     Parameters
     ----------
