@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 COMMA := ,
-EXTRAS := dev$(COMMA)examples$(COMMA)onnx$(COMMA)serve$(if $(GPU),$(COMMA)gpu)
+EXTRAS := dev$(COMMA)examples$(COMMA)onnx$(COMMA)serve$(COMMA)sweep$(if $(GPU),$(COMMA)gpu)
 STAMP := .venv/.setup-$(subst $(COMMA),-,$(EXTRAS))
 BIN := .venv/bin
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.types import NonNegativeInt
 
-from flows import arrival, bench, display, embedded, history, lineage, promotion, serving
+from flows import arrival, bench, display, embedded, history, lineage, promotion, serving, tuning
 from flows.options import Json, Overrides
 from tasks.config import Config, load_config
 from tasks.errors import MillstreamError, needs_the_user
@@ -211,6 +211,7 @@ for group, functions in (
     (commands, promotion.COMMANDS),
     (commands, lineage.COMMANDS),
     (commands, arrival.COMMANDS),
+    (commands, tuning.COMMANDS),
 ):
     for function in functions:
         group.command(function)
@@ -347,7 +348,7 @@ def _run_flow(config: Config, *, run_id: str | None, fresh: bool, json: bool) ->
     embedded.start()
     from flows.training import training
 
-    groups = {name: getattr(config, name) for name in Config.model_fields if name != "deploy"}
+    groups = {name: getattr(config, name) for name in Config.model_fields if name not in {"deploy", "sweep"}}
     display.outcome(training(**groups, run_id=run_id, fresh=fresh), json=json)
 
 

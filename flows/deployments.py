@@ -1,5 +1,5 @@
 """prefect.yaml, made from conf/: every config is a deployment, one more for each of its schedules, one of its
-retraining."""
+retraining and of its sweep."""
 
 import difflib
 from pathlib import Path
@@ -25,7 +25,11 @@ def render(conf: Path) -> str:
     for path in sorted(conf.glob("*.yaml")):
         config = load_config(path)
         # What the file says, not the defaults beside it, so that a default can change without a new deployment.
-        parameters = {name: value for name, value in _with_kinds(read_tree(path), config).items() if name != "deploy"}
+        parameters = {
+            name: value
+            for name, value in _with_kinds(read_tree(path), config).items()
+            if name not in {"deploy", "sweep"}
+        }
         parameters["model"] = _with_folder(parameters.get("model", {}), conf)
         if isinstance(config.data.source, TfdsSource | ArraySource):
             data = parameters["data"]
@@ -34,6 +38,8 @@ def render(conf: Path) -> str:
             deployments.append(_deployment(config, path, parameters, name, schedule))
         if config.deploy.retraining is not None:
             deployments.append(_retraining(config, path, parameters, config.deploy.retraining))
+        if config.sweep is not None:
+            deployments.append(_sweep(config, path, {**parameters, "sweep": read_tree(path)["sweep"]}))
     tree = {
         "name": "millstream",
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}],
@@ -97,6 +103,14 @@ def _retraining(config: Config, path: Path, parameters: dict[str, Any], schedule
         # Two that wait for each other would be judged by one champion, and come to nothing new.
         "concurrency_limit": {"limit": 1, "collision_strategy": COLLISION_STRATEGIES["cancel"]},
         "triggers": [trigger(config.name)],
+    }
+
+
+def _sweep(config: Config, path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **_deployment(config, path, parameters, "sweep", None),
+        "description": f"conf/{path.name}: many trainings under other settings, the best as best.yaml",
+        "entrypoint": "flows/sweep.py:sweep",
     }
 
 

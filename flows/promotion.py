@@ -33,7 +33,7 @@ def retrain(config: Path, /, *overrides: Overrides, force: bool = False, json: J
     embedded.start()
     from flows.retraining import retraining
 
-    groups = {name: getattr(resolved, name) for name in Config.model_fields if name != "deploy"}
+    groups = {name: getattr(resolved, name) for name in Config.model_fields if name not in {"deploy", "sweep"}}
     found = retraining(**groups, force=force)
     if json:
         display.print_json(found.model_dump(mode="json"))

@@ -89,7 +89,7 @@ def pipeline(
         fresh=fresh,
         reproduces=reproduces,
     ) as run:
-        with tracked(run, tags=_tags()) as tracker:
+        with tracked(run, tags=run_tags()) as tracker:
             shards = prepare(config, raw, workspace)
             tracker.log_shards(shards)
             if gated and (drifted := drift(run, shards)) is not None:
@@ -181,7 +181,7 @@ def settle(config: Config, overrides: list[str] | None) -> tuple[Config, Path]:
     return build_config(config.model_dump(mode="json"), overrides or []), workspace_of(deployed=deployed)
 
 
-def _tags() -> dict[str, str]:
+def run_tags() -> dict[str, str]:
     """Returns what leads from the MLflow run to this Prefect flow run."""
     url, flow_run = runtime.flow_run.ui_url, runtime.flow_run.name
     tags = {"prefect.flow_run_name": flow_run}

@@ -110,8 +110,12 @@ def _check_parameter_server(config: "Config") -> None:
 
 def _check_deployments(config: "Config") -> None:
     """Refuses two deployments of one name."""
-    if config.deploy.retraining is not None and "retraining" in config.deploy.schedules:
-        raise ConfigError(
-            f"deploy.schedules.retraining: would be called {config.name}-retraining, as the deployment of "
-            "deploy.retraining is; give the schedule another name"
-        )
+    for name, field, there in (
+        ("retraining", "deploy.retraining", config.deploy.retraining is not None),
+        ("sweep", "sweep", config.sweep is not None),
+    ):
+        if there and name in config.deploy.schedules:
+            raise ConfigError(
+                f"deploy.schedules.{name}: would be called {config.name}-{name}, as the deployment of {field} is; give "
+                "the schedule another name"
+            )

@@ -27,6 +27,7 @@ from tasks.sources import ArraySource, DigitsSource, ImageFolderSource, Located,
 from tasks.splits import FractionSplits, Splits
 from tasks.starting_weights import WarmStart
 from tasks.strict_yaml import read_tree
+from tasks.sweep import SweepConfig
 from tasks.target import BestMetric, MulticlassTarget, Target, fit_target
 from tasks.texts import UNCOUNTED, BytesText, FeedText, Tokens, WordsText
 
@@ -79,6 +80,7 @@ OPERATIONAL_FIELDS = frozenset(
         "promote.max_champion_age_days",
         "tracking",
         "deploy",
+        "sweep",
     }
 )
 # Fields that came later: shards and runs from before keep their names where none is used.
@@ -114,7 +116,6 @@ class DataConfig(Section):
     """Compression of the shards; one that is compressed is read from its start only, and so shuffled as one block."""
     max_bad_fraction: float = Field(0, ge=0, lt=1)
     """Largest share of examples that may be unusable; they are left out, listed and counted."""
-
     append: bool = False
     """Whether new files of a source get shards of their own beside those that are there, which stay; or all anew."""
 
@@ -312,6 +313,7 @@ class Config(Section):
     promote: PromoteConfig = PromoteConfig()
     tracking: TrackingConfig = TrackingConfig()
     deploy: DeployConfig = DeployConfig()
+    sweep: SweepConfig | None = None
 
     def identity(self) -> dict[str, Any]:
         """Returns the config as JSON without its operational fields: what decides the result of a run."""

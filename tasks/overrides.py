@@ -15,10 +15,11 @@ def lay_over(tree: dict[str, Any], override: str) -> dict[str, Any]:
     if not equals or not all(path.split(".")):
         raise ConfigError(f"override {override!r}: must be key=value with a dotted key, such as train.total='3 epochs'")
     value = parse_yaml(text, f"override {override!r}")
-    return _replace(tree, path.split("."), value, f"override {override!r}")
+    return replace(tree, path.split("."), value, f"override {override!r}")
 
 
-def _replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> dict[str, Any]:
+def replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> dict[str, Any]:
+    """Returns a tree with another value at a path; raises ConfigError, led in by `where`, if it cannot be there."""
     head, *rest = path
     if not rest:
         return tree | {head: value}
@@ -27,4 +28,4 @@ def _replace(tree: dict[str, Any], path: list[str], value: Any, where: str) -> d
         raise ConfigError(f"{where}: {head} is {below!r}, which has no fields")
     if rest == ["kind"] and below.get("kind") not in (None, value):
         below = {}  # the fields of the old kind mean nothing to the new one
-    return tree | {head: _replace(below, rest, value, where)}
+    return tree | {head: replace(below, rest, value, where)}

@@ -33,7 +33,7 @@ from tasks.target import FIGURES, Metric
         (
             {"window": 5},
             "window=5: no such field; did you mean feed.window? a config has data, deploy, distribute, evaluate, "
-            "export, feed, model, name, promote, tracking, train",
+            "export, feed, model, name, promote, sweep, tracking, train",
         ),
         (
             {"distribute": {"kind": "one_device", "num_replicas": 2}},

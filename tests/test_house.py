@@ -49,6 +49,7 @@ ORDER = (
         "splits",
         "starting_weights",
         "strict_yaml",
+        "sweep",
         "target",
         "texts",
     },
@@ -66,7 +67,7 @@ ORDER = (
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 # What crosses a door: records of paths, counts and digests, which every room may know and which know no room.
 RECORDS = {"manifest.py", "record.py", "report.py", "result.py"}
-HEAVY = {"keras", "matplotlib", "mlflow", "sklearn", "tensorflow", "tensorflow_datasets"}
+HEAVY = {"keras", "matplotlib", "mlflow", "optuna", "sklearn", "tensorflow", "tensorflow_datasets"}
 
 
 def test_rooms_import_one_way() -> None:
@@ -104,6 +105,10 @@ def test_prefect_is_imported_only_in_task_files_and_flows() -> None:
 
 def test_mlflow_is_imported_only_in_track_and_promote() -> None:
     assert [name for name in _importers("mlflow") if not name.startswith(("tasks/track/", "tasks/promote/"))] == []
+
+
+def test_optuna_is_imported_only_in_the_study() -> None:
+    assert _importers("optuna") == ["flows/study.py"]
 
 
 def test_what_runs_in_the_flow_process_imports_nothing_heavy_at_the_top() -> None:

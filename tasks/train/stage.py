@@ -20,8 +20,11 @@ from tasks.workers.restarts import call_for_run
 logger = logging.getLogger("millstream")
 
 
-def train(run: Run, shards: Shards) -> TrainResult:
+def train(run: Run, shards: Shards, *, on_note: Callable[[], None] = lambda: None) -> TrainResult:
     """Returns the result of the run's training; what a run has trained to its end is never trained again.
+
+    `on_note` is called after each epoch, and whenever else there is something to tell; what it raises stops the worker,
+    which writes a checkpoint first.
 
     A worker that is lost is started again, from the newest checkpoint, `train.max_restarts` times without a new one.
     Raises WorkerLost after that, and at once what the worker itself raised (ConfigError, TrainingError, WorkerError).
@@ -31,7 +34,7 @@ def train(run: Run, shards: Shards) -> TrainResult:
         logger.info("train: done already, best step %d", result.best_step)
         return result
     settle_microbatch(run, shards)
-    with _progress_bar() as show:
+    with _progress_bar(on_note) as show:
         answer = call_for_run(
             run,
             "train",
@@ -71,7 +74,7 @@ def _newest_step(run: Run) -> int:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[dict[str, Any]], None]]:
+def _progress_bar(on_note: Callable[[], None]) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yields what shows a worker's progress: a bar on a terminal, and a logged line for each note."""
     console = Console(stderr=True)
     with Progress(
@@ -91,5 +94,6 @@ def _progress_bar() -> Iterator[Callable[[dict[str, Any]], None]]:
                 bar.update(shown, completed=message["step"], total=message["total"], description=rate)
             elif message["phase"] == "note":
                 logger.info("train: %s", message["line"])
+                on_note()
 
         yield show

@@ -46,9 +46,17 @@ def test_every_config_and_every_schedule_is_a_deployment(conf):
 
 def test_the_parameters_are_the_groups_of_the_config(conf):
     parameters = yaml.safe_load(render(conf))["deployments"][0]["parameters"]
-    assert parameters.keys() <= Config.model_fields.keys() - {"deploy"}
+    assert parameters.keys() <= Config.model_fields.keys() - {"deploy", "sweep"}
     assert parameters["train"]["total"] == "15 epochs"
     assert parameters["model"]["folder"] == "conf"
+
+
+def test_a_sweep_is_a_deployment_of_its_own_flow(conf):
+    (conf / "digits.yaml").write_text("name: own\nsweep: {space: {train.seed: {low: 0, high: 9}}}\n")
+    plain, sweep = yaml.safe_load(render(conf))["deployments"]
+    assert (plain["name"], sweep["name"]) == ("own", "own-sweep")
+    assert sweep["entrypoint"] == "flows/sweep.py:sweep"
+    assert sweep["parameters"] == {**plain["parameters"], "sweep": {"space": {"train.seed": {"low": 0, "high": 9}}}}
 
 
 def test_a_folder_of_code_that_a_config_names_stays(conf):
