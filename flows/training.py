@@ -19,6 +19,7 @@ from tasks.config import (
 )
 from tasks.distribution import Distribute, Mirrored
 from tasks.download.task import download
+from tasks.errors import DataError
 from tasks.evaluate.report import EvalReport
 from tasks.evaluate.task import evaluate
 from tasks.evaluation import EvaluateConfig
@@ -79,10 +80,11 @@ def pipeline(
     config = settle_warm_start(config, workspace)
     launch.warm_up()  # TensorFlow is imported while the data is still being sharded
     raw = download(config, workspace)
+    data_digest = find_digest(config.name, config.data, raw.digest, workspace)
     with open_run(
         workspace,
         config,
-        data_digest=find_digest(config.name, config.data, raw.digest, workspace),
+        data_digest=data_digest,
         code_digest=code_digest(config.model, config.train.loss),
         run_id=run_id,
         flow_run_id=str(runtime.flow_run.id),
@@ -91,6 +93,11 @@ def pipeline(
     ) as run:
         with tracked(run, tags=run_tags()) as tracker:
             shards = prepare(config, raw, workspace)
+            if shards.data_digest != data_digest:
+                raise DataError(
+                    f"{shards.directory}: another process appended to these shards since this run began with "
+                    f"{data_digest}; give the command again, which begins a run of what is there now"
+                )
             tracker.log_shards(shards)
             if gated and (drifted := drift(run, shards)) is not None:
                 tracker.log_drift(drifted)

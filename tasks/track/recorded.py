@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.yaml"
 DIGEST = re.compile(r"[0-9a-f]{7,64}")  # the whole of one, or its beginning
+_TAGS_OF_OURS = {RUN_ID_TAG, KEY_TAG, DATA_TAG}
 _DIGEST_TAGS = (DATA_TAG, COMMIT_TAG, CODE_TAG, KEY_TAG)
 _ID = re.compile(r"[\w.-]+")  # of ours, and of MLflow's
 _MLFLOW_ID = re.compile(r"[0-9a-f]{32}")
@@ -89,14 +90,15 @@ def find_recorded(client: "MlflowClient", run_id: str, uri: str) -> Recorded:
 def find_by_digest(client: "MlflowClient", digest: str, uri: str) -> tuple[Recorded, ...]:
     """Returns what MLflow holds of the runs whose data, commit, code or key has a digest, or one that begins so."""
     found = [run for tag in _DIGEST_TAGS for run in _search(client, f"tags.`{tag}` LIKE '{digest}%'")]
-    runs = {run.info.run_id: run for run in found if RUN_ID_TAG in run.data.tags}
+    runs = {run.info.run_id: run for run in found if run.data.tags.keys() >= _TAGS_OF_OURS}
     newest_first = sorted(runs.values(), key=lambda run: -run.info.start_time)
     return tuple(_recorded(client, run, uri) for run in newest_first)
 
 
 def runs_with(client: "MlflowClient", tag: str, value: str) -> tuple[str, ...]:
     """Returns the ids of the runs that have a tag of this value, newest first."""
-    return tuple(run.data.tags[RUN_ID_TAG] for run in _search(client, f"tags.`{tag}` = '{value}'"))
+    found = _search(client, f"tags.`{tag}` = '{value}'")
+    return tuple(run.data.tags[RUN_ID_TAG] for run in found if RUN_ID_TAG in run.data.tags)
 
 
 def _find(client: "MlflowClient", run_id: str) -> "MlflowRun | None":
@@ -128,7 +130,7 @@ def _search(client: "MlflowClient", asked: str) -> "list[MlflowRun]":
 
 def _recorded(client: "MlflowClient", found: "MlflowRun", uri: str) -> Recorded:
     tags, info = found.data.tags, found.info
-    if not {RUN_ID_TAG, KEY_TAG, DATA_TAG} <= tags.keys():
+    if not tags.keys() >= _TAGS_OF_OURS:
         raise DataError(f"MLflow run {info.run_id}: is not a run of the pipeline's; `millstream runs` lists those")
     with TemporaryDirectory() as folder:
         config = _text(client, info.run_id, CONFIG, folder)

@@ -70,6 +70,8 @@ def test_a_reproduction_and_what_it_repeats_name_each_other(place: tuple[Path, M
     mlflow_run = client.get_run(first.mlflow_run_id)
     tags = {**mlflow_run.data.tags, "millstream.run_id": "again", "millstream.reproduces": first.run_id}
     client.create_run(mlflow_run.info.experiment_id, tags=tags)
+    for name in ("millstream.reproduces", "millstream.data_digest"):  # on runs that are not ours
+        client.create_run(mlflow_run.info.experiment_id, tags={name: tags[name]})
     assert find_lineage("every_kind/1", workspace).reproductions == ("again",)
     assert [each.run.run_id for each in find_lineages(first.data_digest, workspace)] == ["again", first.run_id]
     again = find_lineage("again", workspace)
