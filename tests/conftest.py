@@ -8,6 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+
+# First of all: Prefect sets up logging when it is imported, and closes the streams of the handlers it finds. That of
+# absl, which comes with TensorFlow, has what pytest has put in the place of stderr.
+import prefect.main  # noqa: F401
 import pytest
 import yaml
 from safetensors.numpy import load_file, save_file

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-# Prefect sets up logging when it is first imported, and closes the streams of what handlers there are: if a test before
-# has imported absl, by TensorFlow, that is where pytest has put stderr meanwhile.
-import prefect.main  # noqa: F401
 import pytest
 
 ROOT = Path(__file__).parents[2]
