@@ -132,6 +132,9 @@ def test_statistics_are_those_of_the_training_split(get: Callable[..., Prepared]
         for values, side in zip(sizes.T, ("width", "height"), strict=True):
             told = statistics.pop(f"{image}.{side}")
             assert (told.min, told.max, told.mean) == (values.min(), values.max(), pytest.approx(values.mean()))
+    for pixels in (name for name, feature in features.items() if (feature.kind, feature.dtype) == ("tensor", "uint8")):
+        brightness, told = [np.mean(example[pixels]) for example in train], statistics.pop(f"{pixels}.brightness")
+        assert (told.min, told.max, told.mean) == pytest.approx((min(brightness), max(brightness), np.mean(brightness)))
     assert set(statistics) == {name for name, feature in features.items() if feature.kind in {"number", "category"}}
     for feature, told in statistics.items():
         mark = features[feature].missing
