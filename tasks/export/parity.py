@@ -1,6 +1,7 @@
 """Parity: the exported model against the trained one, on real examples; runs in a worker process of its own."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tasks.prepare.manifest import Shards
 from tasks.runs import Run, find_run
 from tasks.workers.child import progress
 from tasks.workers.devices import open_strategy
+
+Function = Callable[..., Mapping[str, NDArray[Any]]]
 
 
 def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -44,21 +47,20 @@ def compare(workspace: str, run_id: str, shards: dict[str, Any], directory: str)
     model = tf.saved_model.load(directory)
     largest_difference = 0.0
     batches = _batches(len(ids), config.evaluate.batch_size)
-    for name, batch in examples.arguments.items():
-        signature = model.signatures[name]
+    signatures = (
+        (f"signature {name}", _plain(model.signatures[name]), arguments, check)
+        for name, arguments in examples.arguments.items()
+    )
+    files = (
+        (name, function, examples.arguments[TENSORS], check_main)
+        for name, function in _files(run, Path(directory), due)
+    )
+    for where, function, arguments, check_answer in chain(signatures, files):  # a file is loaded once its turn comes
         for rows in batches:
-            outputs = signature(**{argument: value[rows] for argument, value in batch.items()})
-            answer: Mapping[str, NDArray[Any]] = {key: value.numpy() for key, value in outputs.items()}
-            where = f"signature {name}"
-            difference = check(where, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
+            answer = function(**{argument: value[rows] for argument, value in arguments.items()})
+            difference = check_answer(where, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
             largest_difference = max(largest_difference, difference)
-            progress("parity", signature=name, num_examples=rows.stop)
-    for name, function in _files(run, Path(directory), due):
-        for rows in batches:
-            answer = function(**{argument: value[rows] for argument, value in examples.arguments[TENSORS].items()})
-            difference = check_main(name, answer, trained[rows], ids[rows], due, tolerance=config.export.tolerance)
-            largest_difference = max(largest_difference, difference)
-            progress("parity", file=name, num_examples=rows.stop)
+            progress("parity", where=where, num_examples=rows.stop)
     latencies = measure(
         model.signatures[SERVING_DEFAULT], examples.arguments[SERVING_DEFAULT], num_calls=config.export.num_timed_calls
     )
@@ -130,9 +132,12 @@ def check_main(
     return float(difference[row, column])
 
 
-def _files(
-    run: Run, directory: Path, answer: Answer
-) -> Iterator[tuple[str, Callable[..., Mapping[str, NDArray[Any]]]]]:
+def _plain(signature: Callable[..., Mapping[str, tf.Tensor]]) -> Function:
+    """Returns a signature that answers with arrays."""
+    return lambda **arguments: {name: output.numpy() for name, output in signature(**arguments).items()}
+
+
+def _files(run: Run, directory: Path, answer: Answer) -> Iterator[tuple[str, Function]]:
     """Yields the files beside the SavedModel, loaded, each a function from the model's inputs to `answer.main`."""
     if "keras" in run.config.export.formats:
         path = directory / keras_file.KERAS_FILE

@@ -28,7 +28,6 @@ COMMON_SHARE = 0.01  # what is rarer in both is one group: thousands of rare wor
 LEAST_SHARE = 1e-4  # of an empty group, so that its logarithm is finite
 
 Counts = NDArray[np.int64]
-_MISSING = "missing"
 
 logger = logging.getLogger("millstream")
 
